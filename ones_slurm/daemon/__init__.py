@@ -1,0 +1,1 @@
+"""`onesd`: the engine behind an HTTP API with authenticated peers."""

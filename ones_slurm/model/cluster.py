@@ -1,0 +1,93 @@
+"""What a cluster looks like at one moment: the only thing that a policy sees."""
+
+import enum
+
+import msgspec
+
+from ones_slurm.model.wire import Progress
+from ones_slurm.model.wish import Wish
+
+
+class JobState(enum.StrEnum):
+    """The states that a decision depends on; a batch system's own many states are folded into these."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    ENDING = "ending"  # processes are being killed, nodes are still taken
+    DONE = "done"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """One node. `usable` is False while it is down, drained, reserved for others or not answering."""
+
+    name: str
+    gpus: int
+    usable: bool
+    gpu_type: str = ""
+    partitions: tuple[str, ...] = ()
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A change of size that is under way: what was requested, and how far it has come."""
+
+    generation: int
+    kind: str
+    stage: str
+    since_s: float
+    nodes: int
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """One unfinished job.
+
+    `nodes` are the names it holds (empty while it waits); `asked_nodes` the size of its request. `elastic` says that
+    the job may be moved now: it has a wish and, when running, a wrapper that answers. `generation` counts its sizes.
+    """
+
+    job_id: str
+    user: str
+    state: JobState
+    asked_nodes: int
+    gpus_per_node: int
+    account: str = ""
+    partition: str = ""
+    name: str = ""
+    nodes: tuple[str, ...] = ()
+    batch_host: str = ""
+    wish: Wish | None = None
+    elastic: bool = False
+    why_rigid: str = ""
+    requeueable: bool = True
+    held: bool = False
+    priority: int = 0
+    submit_s: float = 0.0
+    start_s: float | None = None
+    time_limit_s: float | None = None
+    restarts: int = 0
+    generation: int = 0
+    batch: int = 0
+    progress: Progress | None = None
+    move: Move | None = None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the job holds now."""
+        return len(self.nodes) * self.gpus_per_node
+
+
+class ClusterView(msgspec.Struct, frozen=True):
+    """Everything known at `now_s` (Unix seconds). Jobs are ordered by (submit_s, job_id), nodes by name."""
+
+    now_s: float
+    nodes: tuple[NodeView, ...]
+    jobs: tuple[JobView, ...]
+    can_shrink: bool = True
+    can_requeue: bool = True
+
+    def free_nodes(self) -> tuple[NodeView, ...]:
+        """Usable nodes that no job holds."""
+        taken = {name for job in self.jobs for name in job.nodes}
+        return tuple(node for node in self.nodes if node.usable and node.name not in taken)

@@ -1,0 +1,147 @@
+"""The site file: one TOML, one reader, every key checked, every number with its unit in its name.
+
+`onesd`, the wrapper and the commands read the same file: `--site`, else `$ONES_SITE`, else `/etc/ones-slurm/site.toml`.
+"""
+
+import difflib
+import os
+import pathlib
+import re
+from typing import Annotated, Literal
+
+import msgspec
+import toml
+
+from ones_slurm.model.errors import UsageError
+
+DEFAULT_PATH = pathlib.Path("/etc/ones-slurm/site.toml")
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+Whole = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Partition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`gpus_per_node` counts where Slurm has no GPU GRES; `elastic = false` keeps the co-scheduler's hands off."""
+
+    gpus_per_node: Whole = 0
+    elastic: bool = True
+
+
+class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a step is started inside an allocation, and what its ranks talk over."""
+
+    mpi: str = "pmix"
+    srun_options: tuple[str, ...] = ()
+    interface: str = ""
+    signal: str = "USR2"
+
+
+class Moves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which ways of changing size are allowed here, and how long each stage may take.
+
+    `skip_requeue_delay` starts a requeued job at once instead of after Slurm's credential delay (121 s by default).
+    """
+
+    shrink: bool = True
+    requeue: bool = True
+    skip_requeue_delay: bool = True
+    leave_timeout_s: Positive = 120.0
+    start_timeout_s: Positive = 600.0
+
+
+class Engine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often to decide, and how reluctant to be.
+
+    `grow_patience_ticks`: a growth must be wanted that many plans in a row, for each one costs a restart.
+    `min_move_gap_s`: no second move of a job within this time of the first, so that it trains more than it moves.
+    """
+
+    interval_s: Positive = 30.0
+    grow_patience_ticks: Annotated[int, msgspec.Meta(ge=1)] = 2
+    min_move_gap_s: NotNegative = 120.0
+    max_moves_per_tick: Annotated[int, msgspec.Meta(ge=1)] = 16
+
+
+class PolicyChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which policy decides, and the seed of all its chance."""
+
+    name: str = "equal"
+    seed: Whole = 1
+
+
+class Daemon(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where `onesd` listens and keeps its journal. `url` is how jobs and commands reach it from other hosts.
+
+    `auth = "munge"` wants a credential with each request; `"socket"` trusts the kernel's word on who opened the
+    Unix socket `socket`, for a machine without munge. `admins` may steer and read every job, as root may.
+    """
+
+    auth: Literal["munge", "socket"] = "munge"
+    url: str = "http://localhost:7077"
+    listen: str = "127.0.0.1:7077"
+    socket: str = "/run/onesd.sock"
+    munge_socket: str = ""
+    state_dir: str = "/var/lib/ones-slurm"
+    admins: tuple[str, ...] = ()
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole site file. Every table may be left out; the defaults suit a GRES site with munge."""
+
+    name: str = "site"
+    partitions: dict[str, Partition] = {}
+    launcher: Launcher = Launcher()
+    moves: Moves = Moves()
+    engine: Engine = Engine()
+    policy: PolicyChoice = PolicyChoice()
+    daemon: Daemon = Daemon()
+
+
+_TABLES: dict[str, type] = {
+    "partitions": Partition,
+    "launcher": Launcher,
+    "moves": Moves,
+    "engine": Engine,
+    "policy": PolicyChoice,
+    "daemon": Daemon,
+}
+
+
+def site_path(given: str | os.PathLike[str] | None = None) -> pathlib.Path | None:
+    """The site file that applies: the one given, `$ONES_SITE`, or the default path if it exists."""
+    named = given or os.environ.get("ONES_SITE")
+    if named:
+        return pathlib.Path(named)
+    return DEFAULT_PATH if DEFAULT_PATH.exists() else None
+
+
+def load_site(given: str | os.PathLike[str] | None = None) -> Site:
+    """Reads and checks the site file that applies; the defaults when there is none.
+
+    Raises `UsageError` that names file and key, and for an unknown key the nearest valid one.
+    """
+    path = site_path(given)
+    if path is None:
+        return Site()
+    try:
+        raw = toml.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the site file {path}: {error}") from error
+    except (toml.TomlDecodeError, IndexError, ValueError) as error:
+        raise UsageError(f"{path} is not TOML: {error}") from error
+    try:
+        return msgspec.convert(raw, Site)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: {error}", hint=_nearest(str(error))) from error
+
+
+def _nearest(message: str) -> str | None:
+    """For an unknown key, the valid key of that table that looks most like it."""
+    unknown = re.search(r"unknown field `([^`]*)`(?: - at `\$([^`]*)`)?", message)
+    if unknown is None:
+        return None
+    table = _TABLES.get((unknown[2] or "").removeprefix(".").partition("[")[0], Site)
+    keys = [field.encode_name for field in msgspec.structs.fields(table)]
+    near = difflib.get_close_matches(unknown[1], keys, 1, cutoff=0.4)
+    return f"did you mean {near[0]!r}?" if near else f"valid keys here: {', '.join(keys)}"

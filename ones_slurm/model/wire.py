@@ -1,0 +1,90 @@
+"""The messages between a job (`ones-run`) and the daemon, as JSON over HTTP.
+
+They are level-triggered: every `Sync` carries the job's whole state and every `Reply` the whole standing order, so
+that either side may die, forget and come back, and a lost or repeated message changes nothing.
+"""
+
+import enum
+from typing import Annotated
+
+import msgspec
+
+Name = Annotated[str, msgspec.Meta(max_length=256)]
+Text = Annotated[str, msgspec.Meta(max_length=1024)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class Phase(enum.StrEnum):
+    """Where the wrapper of a job stands.
+
+    starting → training → leaving (saving, ranks exit) → left (no rank runs, state is on disk) → starting …;
+    finished and failed are final.
+    """
+
+    STARTING = "starting"
+    TRAINING = "training"
+    LEAVING = "leaving"
+    LEFT = "left"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a training is, by its own account. Untrusted: a policy must bound whatever it derives from it.
+
+    `samples` counts every sample trained on so far over all generations, `total_samples` is what the script will
+    run in all (epochs × samples an epoch) where it knows. `base_batch` is the global batch the script was tuned for.
+    """
+
+    epoch: Count = 0
+    step: Count = 0
+    samples: Count = 0
+    total_samples: Count | None = None
+    samples_per_s: float = 0.0
+    loss: float | None = None
+    base_batch: Count | None = None
+    metrics: Annotated[dict[Name, float], msgspec.Meta(max_length=32)] = {}
+
+
+class Declined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The job could not follow an order (disk full, say) and trains on as it was."""
+
+    generation: Count
+    reason: Text
+
+
+class Sync(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that a job says of itself. `generation` is the one it runs or, in phase left, the one it waits to enter."""
+
+    phase: Phase
+    generation: Count
+    restarts: Count = 0
+    nodes: Annotated[tuple[Name, ...], msgspec.Meta(max_length=20000)] = ()
+    ranks: Count = 0
+    batch: Count = 0
+    progress: Progress | None = None
+    declined: Declined | None = None
+    notes: Annotated[tuple[Text, ...], msgspec.Meta(max_length=16)] = ()
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What the job shall do next: enter `generation` with these nodes, batch (samples) and learning-rate factor.
+
+    While `go` is False the job saves, lets its ranks exit and reports `left`; the nodes are then changed under it.
+    Once `go` is True it starts the generation. `kind` is start, shrink, requeue or rebatch. `lr_scale` multiplies
+    the script's own learning rate (the one tuned for its base batch).
+    """
+
+    generation: int
+    kind: str
+    go: bool
+    batch: int
+    lr_scale: float = 1.0
+    nodes: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The daemon's answer to a `Sync`: the standing order, or None to train on as it is."""
+
+    order: Order | None = None

@@ -1,0 +1,1 @@
+"""What happened, read from accounting and the journal."""

@@ -1,0 +1,1 @@
+"""The only room that knows Slurm: clients, readers of its many formats, and the live `Cluster`."""
