@@ -1,0 +1,98 @@
+"""Running commands on a lab's hosts: the lab's `ssh`, at the price of one extra exec (measured: about 3 ms)."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import ones_slurm
+from ones_slurm.model.errors import UsageError
+
+from . import kernel
+from .spec import USERS
+from .state import LabState
+
+CHECKOUT = Path(ones_slurm.__file__).resolve().parents[1]
+
+_UIDS = {"root": 0} | {user.name: user.uid for user in USERS}
+_NAMESPACES = (("mount", "mnt"), ("net", "net"), ("uts", "uts"), ("ipc", "ipc"))
+_SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
+
+
+def search_path() -> str:
+    """PATH inside the lab: this Python's commands first, then the wrappers of a checkout, then the system's."""
+    return ":".join((f"{sys.prefix}/bin", f"{CHECKOUT}/wrappers", *_SYSTEM_PATH))
+
+
+def clean_environment(user: str) -> dict[str, str]:
+    """What a fresh login would have, and nothing of the caller's own environment."""
+    env = {
+        "HOME": "/root" if user == "root" else f"/home/{user}",
+        "USER": user,
+        "LOGNAME": user,
+        "SHELL": "/bin/bash",
+        "PATH": search_path(),
+        "LANG": "C.UTF-8",
+        "TERM": os.environ.get("TERM", "dumb"),
+    }
+    if not CHECKOUT.is_relative_to(sys.prefix):
+        env["PYTHONPATH"] = str(CHECKOUT)
+    return env
+
+
+class Hosts:
+    """The hosts of one running lab, each known by the namespaces that its first process holds."""
+
+    def __init__(self, state: LabState) -> None:
+        self._head_pid = state.holder_pid
+        self._pids = state.host_pids
+
+    def proc(self, host: str) -> Path:
+        """The /proc folder of a host's first process, seen through the head's own /proc."""
+        if host not in self._pids:
+            raise UsageError(f"no host '{host}' in this lab", hint=f"one of: {', '.join(self._pids)}")
+        return Path(f"/proc/{self._head_pid}/root/proc/{self._pids[host]}")
+
+    def popen(
+        self,
+        host: str,
+        argv: Sequence[str | Path],
+        *,
+        user: str,
+        cwd: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+        **streams: Any,
+    ) -> "subprocess.Popen[Any]":
+        """Start `argv` on `host` as `user`; the returned process is the command itself, not a go-between.
+
+        nsenter execs the command without a fork as long as it is not asked for a pid namespace, and that one is
+        entered here by the calling thread. So `terminate()` reaches the command, and its exit code is the command's.
+        """
+        if user not in _UIDS:
+            raise UsageError(f"no user '{user}' in this lab", hint=f"one of: {', '.join(_UIDS)}")
+        own = clean_environment(user) | dict(env or {})
+        namespaces = self.proc(host) / "ns"
+        enter = [f"--{flag}={namespaces}/{file}" for flag, file in _NAMESPACES]
+        identity = ["--setuid", str(_UIDS[user]), "--setgid", str(_UIDS[user])]
+        command = ["nsenter", *enter, *identity, f"--wdns={cwd or own['HOME']}", "--", *map(str, argv)]
+        with kernel.children_born_in(f"/proc/{self._head_pid}/ns/pid"):
+            return subprocess.Popen(command, env=own, **streams)
+
+    def kill_all(self, host: str) -> None:
+        """SIGKILL to every process that lives on a host, except the one that holds its namespaces."""
+        holder = self.proc(host)
+        network = (holder / "ns" / "net").readlink()
+        for process in holder.parent.glob("[0-9]*"):
+            # Some end while we look.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if process.name != holder.name and (process / "ns" / "net").readlink() == network:
+                    self.signal(host, [int(process.name)], signal.SIGKILL)
+
+    def signal(self, host: str, pids: list[int], signal_: signal.Signals) -> None:
+        """Signal processes by their numbers inside the lab; one that has ended meanwhile is no failure."""
+        argv = ["/bin/kill", f"-{signal_.value}", *map(str, pids)]
+        self.popen(host, argv, user="root", cwd="/", stderr=subprocess.DEVNULL).wait()
