@@ -72,7 +72,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 class AccountingRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of `sacct -D`: a job holds several when it was resized or requeued, and none of them is trusted alone.
 
-    `state` is the plain state word; `signal` what killed it (0: nothing). `tres` is AllocTRES as numbers.
+    `state` is the plain state word; `signal` what killed it (0: nothing). `gpus` are those of AllocTRES, None where it
+    has none; `tres_nodes` its node count, which differs from `nnodes` where Slurm wrote the next size over a closed row.
     """
 
     job_id: str
@@ -96,6 +97,7 @@ class AccountingRow(msgspec.Struct, frozen=True, kw_only=True):
     time_limit_s: float | None
     comment: str = ""
     restarts: int | None = None
+    tres_nodes: int | None = None
 
 
 class SlurmClient(Protocol):
