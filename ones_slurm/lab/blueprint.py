@@ -17,6 +17,6 @@ class Blueprint(msgspec.Struct, frozen=True):
 
 
 class Built(msgspec.Struct, frozen=True):
-    """The answer: each host's first process, as numbered inside the lab."""
+    """The answer: each host's first process, as the lab's first process numbers it."""
 
     host_pids: dict[str, int]

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import stat
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from typing import IO
 
 import msgspec
 
-from ones_slurm.model.errors import Failed
+from ones_slurm.model.errors import Failed, UsageError
 
 from . import people
 from .blueprint import Blueprint, Built
@@ -25,6 +26,7 @@ from .state import LabState, start_ticks
 NODES_READY_WITHIN_S = 30.0
 # munged's own default; any length from 32 to 1024 bytes is accepted.
 MUNGE_KEY_BYTES = 128
+EVERYBODY_READS = stat.S_IROTH | stat.S_IXOTH
 
 
 def slurm_version() -> str:
@@ -64,14 +66,14 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 class Head:
     """The lab's first process while it is being built; closing the line to it before `keep` ends the lab."""
 
-    def __init__(self, claimed: LabState) -> None:
+    def __init__(self, claimed: LabState, shares: tuple[Path, ...]) -> None:
         spec, folder = claimed.spec, claimed.folder
         self.log = folder / "log" / "head.log"
         blueprint = Blueprint(
             name=spec.name,
             folder=folder,
             addresses=spec.addresses,
-            shares=tuple(p for p in _shares(spec) if p.is_dir()),
+            shares=shares,
             gpu_folder=GPU_FOLDER,
             gpus=spec.gpus_per_node if PROFILES[spec.profile].gres else 0,
         )
@@ -117,9 +119,16 @@ class Head:
         self._line.close()
 
 
-def _shares(spec: LabSpec) -> list[Path]:
-    """What job users must be able to read: this Python, the interpreter below it, this package, and what was asked."""
-    return [Path(sys.prefix), Path(sys.base_prefix), CHECKOUT, *(path.resolve() for path in spec.shares)]
+def shared_folders(spec: LabSpec) -> tuple[Path, ...]:
+    """What job users must be able to read: this Python, the interpreter below it, this package, and what was asked.
+
+    The lab can open a way to a folder, but not the folder itself: its mode is the machine's.
+    """
+    folders = (Path(sys.prefix), Path(sys.base_prefix), CHECKOUT, *spec.shares)
+    for folder in folders:
+        if not folder.is_dir() or folder.stat().st_mode & EVERYBODY_READS != EVERYBODY_READS:
+            raise UsageError(f"{folder} must be a folder that everybody may read", hint=f"chmod o+rx {folder}")
+    return tuple(folder.resolve() for folder in folders)
 
 
 def start_daemons(state: LabState, hosts: Hosts, services: Services, progress: Callable[[str], None]) -> None:

@@ -22,12 +22,14 @@ from .codec import from_json, to_json
 from .slurm_conf import MARIADB_SOCKET, MUNGE_SOCKET
 from .spec import NETWORK, PREFIX_BITS
 
+ALL_NAMESPACES = (
+    kernel.CLONE_NEWPID | kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC
+)
+
 
 def main() -> None:
     plan = from_json(sys.stdin.buffer.readline(), Blueprint)
-    kernel.unshare(
-        kernel.CLONE_NEWPID | kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC
-    )
+    kernel.unshare(ALL_NAMESPACES)
     child = os.fork()
     if child:
         # The child's number as the machine sees it; inside, it is 1.
@@ -40,8 +42,6 @@ def main() -> None:
     except BaseException:
         traceback.print_exc()
         os._exit(1)
-    # Ends of orphans are nobody's news: the kernel collects them when SIGCHLD is ignored, also after exec.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     _hold(f"ones-lab-{plan.name}")
 
 
@@ -51,7 +51,12 @@ def _say(line: str) -> None:
 
 
 def _hold(title: str) -> None:
-    """Become a process of 200 KiB that does nothing, under a name that `ps` explains."""
+    """Become a small process that does nothing, under a name that `ps` explains.
+
+    It is the first process of a pid namespace and so inherits orphans; with SIGCHLD ignored, also after exec, the
+    kernel collects those that end.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     os.chdir("/")
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1, 2):
@@ -79,29 +84,41 @@ def _build(plan: Blueprint) -> dict[str, int]:
 
 
 def _fork_host(host: str, plan: Blueprint) -> int:
-    """Start one host's holder and return when its namespaces stand."""
+    """Start one host's first process and return when its namespaces stand.
+
+    The host has a pid namespace too: `pkill` in a job must not reach the next node, nor a pid file on the shared home
+    mean anything there. It takes a second fork, since unshare leaves the caller where it is.
+    """
     reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
+    middle = os.fork()
+    if middle == 0:
         try:
-            kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC)
+            kernel.unshare(ALL_NAMESPACES)
+            first = os.fork()
+            if first:
+                os.write(writer, f"{first}\n".encode())
+                os._exit(0)
             socket.sethostname(host)
             lay_mounts(host, plan)
-            os.write(writer, b"1")
+            os.write(writer, b"stands\n")
             _hold(f"ones-lab-{plan.name}-{host}")
         except BaseException:
             traceback.print_exc()
             os._exit(1)
     os.close(writer)
-    stands = os.read(reader, 1)
-    os.close(reader)
-    if not stands:
+    os.waitpid(middle, 0)
+    with os.fdopen(reader, "rb") as answers:
+        # Two processes write, in any order; the end comes when the holder's exec closes the pipe.
+        said = set(answers.read().split())
+    if b"stands" not in said:
         raise RuntimeError(f"host {host} could not be built")
-    return pid
+    (pid,) = said - {b"stands"}
+    return int(pid)
 
 
 def lay_mounts(host: str, plan: Blueprint) -> None:
     """Private /tmp and /dev/shm, the lab's /home and /etc files, and then the shares that those or modes would hide."""
+    kernel.mount("proc", "/proc", "proc")
     # Opened before anything is covered: the folder or a share may lie below /tmp or /home.
     shares = {path: os.open(path, os.O_PATH) for path in (*plan.shares, plan.folder)}
     own = f"/proc/self/fd/{shares[plan.folder]}"

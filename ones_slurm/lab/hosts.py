@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,20 +78,15 @@ class Hosts:
         enter = [f"--{flag}={namespaces}/{file}" for flag, file in _NAMESPACES]
         identity = ["--setuid", str(_UIDS[user]), "--setgid", str(_UIDS[user])]
         command = ["nsenter", *enter, *identity, f"--wdns={cwd or own['HOME']}", "--", *map(str, argv)]
-        with kernel.children_born_in(f"/proc/{self._head_pid}/ns/pid"):
+        with kernel.children_born_in(f"{namespaces}/pid"):
             return subprocess.Popen(command, env=own, **streams)
 
     def kill_all(self, host: str) -> None:
-        """SIGKILL to every process that lives on a host, except the one that holds its namespaces."""
-        holder = self.proc(host)
-        network = (holder / "ns" / "net").readlink()
-        for process in holder.parent.glob("[0-9]*"):
-            # Some end while we look.
-            with suppress(FileNotFoundError, ProcessLookupError):
-                if process.name != holder.name and (process / "ns" / "net").readlink() == network:
-                    self.signal(host, [int(process.name)], signal.SIGKILL)
+        """SIGKILL to every process of a host, except the first, which holds its namespaces: kill(2) spares it."""
+        self.signal(host, -1, signal.SIGKILL)
 
-    def signal(self, host: str, pids: list[int], signal_: signal.Signals) -> None:
-        """Signal processes by their numbers inside the lab; one that has ended meanwhile is no failure."""
-        argv = ["/bin/kill", f"-{signal_.value}", *map(str, pids)]
+    def signal(self, host: str, pid: int, signal_: signal.Signals) -> None:
+        """Signal a process by its number on that host; one that has ended meanwhile is no failure."""
+        # The shell's own kill: that of procps takes -1 for an option.
+        argv = ["sh", "-c", f"kill -s {signal_.name.removeprefix('SIG')} -- {pid}"]
         self.popen(host, argv, user="root", cwd="/", stderr=subprocess.DEVNULL).wait()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from ones_slurm.model.errors import Failed, NotAllowed, NotFound, UsageError
 
@@ -38,10 +38,12 @@ class Lab:
     manager it is up inside the block.
     """
 
+    # Children of this process, whichever object started them: the kernel ends a lab only when they are collected.
+    _started: ClassVar[list["subprocess.Popen[Any]"]] = []
+
     def __init__(self, spec: LabSpec | None = None) -> None:
         self.spec = spec or LabSpec()
         self._known: state.LabState | None = None
-        self._started: list[subprocess.Popen[Any]] = []
 
     @classmethod
     def attach(cls, name: str) -> Self:
@@ -67,13 +69,14 @@ class Lab:
         If a step fails, everything but the folder with the logs is gone again; if a person interrupts, all is gone.
         """
         require_root()
+        shares = building.shared_folders(self.spec)
         progress("packages")
         packages.ensure()
         self._known = state.claim(self.spec, building.slurm_version())
         try:
             progress("hosts and network")
             building.write_folder(self._known)
-            head = building.Head(self._known)
+            head = building.Head(self._known, shares)
             self._known = head.state
             state.save(self._known)
             try:
@@ -162,7 +165,7 @@ class Lab:
         `streams` go to subprocess.Popen: stdin, stdout, stderr, text, start_new_session.
         """
         require_root()
-        self._started = [p for p in self._started if p.poll() is None]
+        self._collect()
         process = self._hosts.popen(host, argv, user=user, cwd=cwd, env=env, **streams)
         self._started.append(process)
         return process
@@ -226,13 +229,15 @@ class Lab:
         os.kill(lab.holder_pid, signal.SIGKILL)
         deadline = time.monotonic() + GONE_WITHIN_S
         while lab.alive():
-            # The kernel waits until we have collected those that we started; they are dead by now.
-            for process in self._started:
-                process.poll()
+            self._collect()
             if time.monotonic() > deadline:
                 raise Failed(f"lab '{self.spec.name}' did not end within {GONE_WITHIN_S:.0f} s of SIGKILL")
             time.sleep(0.01)
-        self._started.clear()
+        self._collect()
+
+    @classmethod
+    def _collect(cls) -> None:
+        cls._started[:] = [process for process in cls._started if process.poll() is None]
 
     def _not_yet(self, lab: state.LabState) -> UsageError:
         return UsageError(

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from .spec import LabSpec
 POLL_S = 0.02
 # Ours: a daemon that is not ready by then, on a machine with two busy cores, will never be.
 READY_WITHIN_S = 30.0
+# Ours: between the end of the foreground process and the sight of the daemon lies one fork and one exec.
+DETACHES_WITHIN_S = 0.5
 LOG_LINES = 12
 TCP_LISTEN = "0A"
 
@@ -32,6 +35,11 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     log: Path
     port: int | None = None
     socket: Path | None = None
+
+    @property
+    def daemon(self) -> str:
+        """The program, as the kernel knows it."""
+        return self.name.partition("-")[0]
 
 
 def service_table(spec: LabSpec, folder: Path) -> dict[str, Service]:
@@ -151,8 +159,18 @@ class Services:
             self.await_ready(service)
 
     def await_ready(self, service: Service) -> None:
-        if not _until(lambda: self._ready(service), READY_WITHIN_S):
-            raise _failed(service, f"was not ready within {READY_WITHIN_S:.0f} s")
+        """A daemon detaches first and may die afterwards: that is seen as well, without waiting for the time-out."""
+        deadline = time.monotonic() + READY_WITHIN_S
+        last_seen = time.monotonic()
+        while not self._ready(service):
+            now = time.monotonic()
+            if self._runs(service):
+                last_seen = now
+            elif now > last_seen + DETACHES_WITHIN_S:
+                raise _failed(service, "ended before it was ready")
+            if now > deadline:
+                raise _failed(service, f"was not ready within {READY_WITHIN_S:.0f} s")
+            time.sleep(POLL_S)
 
     def stop(self, name: str, signal_: signal.Signals = signal.SIGTERM) -> None:
         """Send the signal to a service and return when its process has ended; a stopped service stays stopped."""
@@ -160,12 +178,20 @@ class Services:
         pid = self.pid(service)
         if pid is None:
             return
-        self._hosts.signal(service.host, [pid], signal_)
+        self._hosts.signal(service.host, pid, signal_)
         if not _until(lambda: self.pid(service) != pid, READY_WITHIN_S):
             raise _failed(service, f"did not end within {READY_WITHIN_S:.0f} s of {signal_.name}")
 
+    def _runs(self, service: Service) -> bool:
+        """Whether any process on the host bears the daemon's name, with or without a pid file yet."""
+        for comm in (self._hosts.proc(service.host) / "root" / "proc").glob("[0-9]*/comm"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if comm.read_text().strip() == service.daemon:
+                    return True
+        return False
+
     def pid(self, service: Service) -> int | None:
-        """The daemon's number inside the lab, if it runs."""
+        """The daemon's number on its host, if it runs."""
         root = self._hosts.proc(service.host) / "root"
         try:
             pid = int((root / service.pid_file.relative_to("/")).read_text())
@@ -174,8 +200,7 @@ class Services:
             return None
         # Pid files outlive a killed daemon, and numbers come round again.
         ended = command.rpartition(")")[2].split()[0] in "ZX"
-        daemon = service.name.partition("-")[0]
-        return None if ended or f"({daemon})" not in command else pid
+        return None if ended or f"({service.daemon})" not in command else pid
 
     def _ready(self, service: Service) -> bool:
         host = self._hosts.proc(service.host)

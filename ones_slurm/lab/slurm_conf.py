@@ -64,7 +64,8 @@ def slurm_conf(spec: LabSpec, folder: Path) -> str:
         "InactiveLimit": "0",
         "ReturnToService": "2",
         "SchedulerType": "sched/backfill",
-        "SchedulerParameters": "bf_interval=5,sched_min_interval=0",
+        # Short delays for short stories; by default a batch job may wait 3 s before it is first looked at.
+        "SchedulerParameters": "bf_interval=5,sched_min_interval=0,batch_sched_delay=0",
         "PriorityType": "priority/multifactor",
         "PriorityWeightAge": "1000",
         "AccountingStorageType": "accounting_storage/slurmdbd",
