@@ -139,7 +139,9 @@ def _show(path: Path, fd: int, *, read_only: bool) -> None:
     which nothing but the wanted folder appears: the rest of it stays private.
     """
     closed = next((p for p in reversed(path.parents) if p.exists() and not p.stat().st_mode & stat.S_IXOTH), None)
-    if closed is None and path.exists() and os.path.samestat(path.stat(), os.fstat(fd)):
+    reachable = closed is None and path.exists() and os.path.samestat(path.stat(), os.fstat(fd))
+    # The lab's own folder is bound in any case: it may lie in a share, which is read-only.
+    if reachable and read_only:
         return
     if closed is not None:
         kernel.mount("tmpfs", closed, "tmpfs", options="mode=755")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import ones_slurm
 from ones_slurm.model.errors import UsageError
@@ -46,6 +46,9 @@ def clean_environment(user: str) -> dict[str, str]:
 class Hosts:
     """The hosts of one running lab, each known by the namespaces that its first process holds."""
 
+    # Children of this process, by whichever object: the kernel ends a lab only when their parents have collected them.
+    _started: ClassVar[list["subprocess.Popen[Any]"]] = []
+
     def __init__(self, state: LabState) -> None:
         self._head_pid = state.holder_pid
         self._pids = state.host_pids
@@ -79,7 +82,15 @@ class Hosts:
         identity = ["--setuid", str(_UIDS[user]), "--setgid", str(_UIDS[user])]
         command = ["nsenter", *enter, *identity, f"--wdns={cwd or own['HOME']}", "--", *map(str, argv)]
         with kernel.children_born_in(f"{namespaces}/pid"):
-            return subprocess.Popen(command, env=own, **streams)
+            process = subprocess.Popen(command, env=own, **streams)
+        self.collect()
+        self._started.append(process)
+        return process
+
+    @classmethod
+    def collect(cls) -> None:
+        """Take note of the children that have ended."""
+        cls._started[:] = [process for process in cls._started if process.poll() is None]
 
     def kill_all(self, host: str) -> None:
         """SIGKILL to every process of a host, except the first, which holds its namespaces: kill(2) spares it."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 from ones_slurm.model.errors import Failed, NotAllowed, NotFound, UsageError
 
@@ -37,9 +37,6 @@ class Lab:
     The cluster outlives this object and this process; `Lab.attach` finds it again, `down` ends it. As a context
     manager it is up inside the block.
     """
-
-    # Children of this process, whichever object started them: the kernel ends a lab only when they are collected.
-    _started: ClassVar[list["subprocess.Popen[Any]"]] = []
 
     def __init__(self, spec: LabSpec | None = None) -> None:
         self.spec = spec or LabSpec()
@@ -165,10 +162,7 @@ class Lab:
         `streams` go to subprocess.Popen: stdin, stdout, stderr, text, start_new_session.
         """
         require_root()
-        self._collect()
-        process = self._hosts.popen(host, argv, user=user, cwd=cwd, env=env, **streams)
-        self._started.append(process)
-        return process
+        return self._hosts.popen(host, argv, user=user, cwd=cwd, env=env, **streams)
 
     def start_service(self, name: str) -> None:
         """Start `munged`, `mariadbd`, `slurmdbd`, `slurmctld` or `slurmd-<node>` and return when it is ready."""
@@ -229,15 +223,14 @@ class Lab:
         os.kill(lab.holder_pid, signal.SIGKILL)
         deadline = time.monotonic() + GONE_WITHIN_S
         while lab.alive():
-            self._collect()
+            Hosts.collect()
             if time.monotonic() > deadline:
-                raise Failed(f"lab '{self.spec.name}' did not end within {GONE_WITHIN_S:.0f} s of SIGKILL")
+                raise Failed(
+                    f"lab '{self.spec.name}' did not end within {GONE_WITHIN_S:.0f} s of SIGKILL",
+                    hint="a program outside that started a command in it may have to end first",
+                )
             time.sleep(0.01)
-        self._collect()
-
-    @classmethod
-    def _collect(cls) -> None:
-        cls._started[:] = [process for process in cls._started if process.poll() is None]
+        Hosts.collect()
 
     def _not_yet(self, lab: state.LabState) -> UsageError:
         return UsageError(
