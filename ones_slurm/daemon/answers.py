@@ -1,0 +1,104 @@
+"""What the daemon answers to commands, as JSON: each the whole truth at one moment, with its version."""
+
+from typing import Literal
+
+import msgspec
+
+from ones_slurm.model.plan import Action, Target
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One unfinished job as the daemon sees it. `done` is the fraction trained so far, None where it is not known.
+
+    `move` is None while the job stays as it is, else the kind of change and how far it has come ("shrink:leaving").
+    `reason` is why the policy gave it this size, or why it is not touched.
+    """
+
+    job_id: str
+    partition: str
+    name: str
+    user: str
+    state: str
+    nodes: int
+    node_list: tuple[str, ...] = ()
+    gpus: int = 0
+    batch: int = 0
+    generation: int = 0
+    restarts: int = 0
+    elastic: bool = False
+    wish: str | None = None
+    done: float | None = None
+    epoch: int | None = None
+    step: int | None = None
+    samples_per_s: float | None = None
+    loss: float | None = None
+    move: str | None = None
+    reason: str = ""
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs that the caller may see, in the order of submission, at `taken_s` (Unix seconds; None: none yet)."""
+
+    jobs: tuple[JobRow, ...]
+    taken_s: float | None
+    version: Literal[1] = 1
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a job's story: a decision with its reason and numbers, an action, or what became of it."""
+
+    at_s: float
+    tick: int
+    what: str
+    reason: str = ""
+    generation: int | None = None
+    nodes: int | None = None
+    batch: int | None = None
+    numbers: dict[str, float] = {}
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's decisions, oldest first."""
+
+    job_id: str
+    decisions: tuple[Decision, ...]
+    version: Literal[1] = 1
+
+
+class PlanNow(msgspec.Struct, frozen=True, kw_only=True):
+    """The latest plan, and the actions that it leads to (in observe mode: would lead to)."""
+
+    tick: int
+    taken_s: float | None
+    policy: str
+    targets: tuple[Target, ...]
+    actions: tuple[Action, ...]
+    version: Literal[1] = 1
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether Slurm answers; `message` says why not, and since when."""
+
+    answers: bool
+    version: str = ""
+    message: str = ""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon itself. `mode` is act or observe; `owner` is set when it manages one user's jobs only."""
+
+    program: str
+    mode: str
+    policy: str
+    seed: int
+    interval_s: float
+    started_s: float
+    tick: int
+    last_tick_s: float | None
+    tick_took_s: float | None
+    jobs: int
+    elastic_jobs: int
+    moves: int
+    slurm: Health
+    owner: str | None = None
+    version: Literal[1] = 1

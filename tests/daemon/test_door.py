@@ -1,0 +1,219 @@
+"""Who gets in, who is turned away, and what is said: real HTTP, a real munged, real Unix sockets."""
+
+import http.client
+import json
+import logging
+import threading
+import time
+
+import msgspec
+import pytest
+from desk import PaperDesk, open_door
+from other_user import NOBODY, python_as
+
+from ones_slurm.daemon.answers import JobRow, PlanNow, Queue, State
+from ones_slurm.model.errors import NotFound, Unreachable, UsageError
+from ones_slurm.model.settings import Daemon
+from ones_slurm.model.wire import Order, Phase, Sync
+from ones_slurm.peer import munge
+from ones_slurm.peer.client import Client
+
+TRAINING = Sync(phase=Phase.TRAINING, generation=1, batch=64)
+GROW = Order(generation=2, kind="requeue", go=False, batch=128, reason="two nodes are free")
+IMPORTS = """
+import encodings.idna, json
+from ones_slurm.model.settings import Daemon
+from ones_slurm.model.wire import Phase, Sync
+from ones_slurm.model.errors import OnesError
+from ones_slurm.daemon.answers import Queue
+from ones_slurm.peer.client import Client
+import msgspec
+TRAINING = Sync(phase=Phase.TRAINING, generation=1, batch=64)
+"""
+
+
+def as_nobody(daemon: Daemon, call: str) -> str:
+    """What `call` (on `client`) gives to the user nobody, or the class of its error and its words."""
+    raw = msgspec.json.encode(daemon).decode()
+    script = f"""
+client = Client(msgspec.json.decode({raw!r}, type=Daemon))
+try:
+    print(msgspec.json.encode({call}).decode())
+except OnesError as error:
+    print(type(error).__name__, error.message)
+"""
+    return python_as(NOBODY, IMPORTS, script)
+
+
+@pytest.fixture(params=["munge", "socket"])
+def doors(request, munge_socket):
+    """A desk with one job of root and one of nobody behind each of the two kinds of door."""
+    desk = PaperDesk({"11": "root", "12": "nobody"})
+    with open_door(desk, auth=request.param, munge_socket=munge_socket) as daemon:
+        yield desk, daemon
+
+
+def test_the_owner_is_heard_and_answered(doors):
+    desk, daemon = doors
+    assert json.loads(as_nobody(daemon, "client.sync('12', TRAINING)")) == {"order": None}
+    assert desk.heard == [("12", TRAINING)]
+
+
+def test_another_user_cannot_steer_or_read_a_job_and_the_log_says_so(doors, caplog):
+    desk, daemon = doors
+    with caplog.at_level(logging.WARNING, "onesd"):
+        assert as_nobody(daemon, "client.sync('11', TRAINING)").startswith("NotAllowed job 11 is not a job of nobody")
+        assert as_nobody(daemon, "client.get('/v1/jobs/11', Queue)").startswith("NotAllowed")
+        assert as_nobody(daemon, "client.get('/v1/jobs/11/why', Queue)").startswith("NotAllowed")
+    assert desk.heard == []
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 3
+    assert all(f"uid={NOBODY}" in line and "/v1/jobs/11" in line for line in lines)
+
+
+def test_a_job_that_does_not_exist_looks_like_somebody_elses(doors):
+    _, daemon = doors
+    assert as_nobody(daemon, "client.get('/v1/jobs/99', Queue)").startswith("NotAllowed job 99 is not a job of nobody")
+    with pytest.raises(NotFound, match="no job 99"):
+        Client(daemon).get("/v1/jobs/99", JobRow)
+
+
+def test_lists_hold_own_jobs_only_and_all_of_them_for_root(doors):
+    _, daemon = doors
+    mine = json.loads(as_nobody(daemon, "client.get('/v1/queue', Queue)"))
+    assert [row["job_id"] for row in mine["jobs"]] == ["12"]
+    assert [row.job_id for row in Client(daemon).get("/v1/queue", Queue).jobs] == ["11", "12"]
+    assert {target.job_id for target in Client(daemon).get("/v1/plan", PlanNow).targets} == {"11", "12"}
+    assert Client(daemon).get("/v1/status", State).policy == "equal"
+
+
+def test_an_admin_reads_all_and_steers_none(munge_socket):
+    desk = PaperDesk({"11": "root"})
+    with open_door(desk, auth="socket", admins=["nobody"]) as daemon:
+        assert '"11"' in as_nobody(daemon, "client.get('/v1/queue', Queue)")
+        assert as_nobody(daemon, "client.sync('11', TRAINING)").startswith("NotAllowed")
+
+
+def test_unknown_jobs_are_not_asked_of_slurm_again_at_once(doors):
+    desk, daemon = doors
+    for _ in range(5):
+        with pytest.raises(NotFound):
+            Client(daemon).get("/v1/jobs/99", JobRow)
+    assert desk.looked_up == ["99"]
+
+
+def raw(daemon: Daemon, method: str, target: str, body: bytes = b"", credential: str | None = None):
+    """One request as an attacker would write it: its status and its words."""
+    host, port = daemon.url.removeprefix("http://").split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    try:
+        connection.request(method, target, body, {"Authorization": f"MUNGE {credential}"} if credential else {})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def proof(daemon: Daemon, method: str, target: str, body: bytes = b"") -> str:
+    return munge.encode(munge.request_digest(method, target, body), daemon.munge_socket)
+
+
+@pytest.fixture
+def munge_door(munge_socket):
+    with open_door(PaperDesk({"11": "root"}), auth="munge", munge_socket=munge_socket) as daemon:
+        yield daemon
+
+
+SYNC = "/v1/jobs/11/sync?wait_s=0"
+BODY = msgspec.json.encode(TRAINING)
+
+
+def test_a_credential_fits_one_request_only(munge_door):
+    good = proof(munge_door, "POST", SYNC, BODY)
+    assert raw(munge_door, "POST", SYNC, BODY, good)[0] == 200
+    status, words = raw(munge_door, "POST", SYNC, BODY, good)
+    assert (status, "used before" in words) == (403, True)
+    for method, target, body in [
+        ("POST", SYNC, BODY.replace(b"64", b"65")),
+        ("POST", "/v1/jobs/12/sync?wait_s=0", BODY),
+        ("POST", "/v1/jobs/11/sync?wait_s=9", BODY),
+    ]:
+        status, words = raw(munge_door, method, target, body, proof(munge_door, "POST", SYNC, BODY))
+        assert (status, "another request" in words) == (403, True)
+
+
+def test_no_credential_and_junk_credentials_are_refused(munge_door):
+    assert raw(munge_door, "GET", "/v1/queue")[0] == 401
+    assert raw(munge_door, "GET", "/v1/queue", credential="MUNGE:AAAA:")[0] == 403
+    assert raw(munge_door, "GET", "/v1/queue", credential="A" * 6000)[0] == 403
+
+
+def test_metrics_need_no_credential(munge_door):
+    assert raw(munge_door, "GET", "/metrics") == (200, "ones_jobs 1\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"", 400, "not a Sync"),
+        (b"{", 400, "not a Sync"),
+        (b'{"phase":"dancing","generation":1}', 400, "dancing"),
+        (b'{"phase":"training","generation":-1}', 400, "generation"),
+        (b'{"phase":"training","generation":1,"run":"rm"}', 400, "run"),
+        (b'{"phase":"training","generation":1,"notes":["\xff"]}', 400, "not a Sync"),
+        (b'{"phase":"training","generation":1,"progress":{"loss":1e999}}', 400, "not a Sync"),
+        (b"[" * 50_000, 400, "not a Sync"),
+        (b" " * (64 * 1024 + 1), 413, "larger than"),
+    ],
+)
+def test_bad_bodies_are_explained(munge_door, body, status, words):
+    answered, said = raw(munge_door, "POST", SYNC, body, proof(munge_door, "POST", SYNC, body))
+    assert (answered, words in said) == (status, True), said
+
+
+@pytest.mark.parametrize("target", ["/v1/jobs/11/sync?wait_s=nan", "/v1/jobs/11/sync?wait_s=31", "/v1/jobs/1;2/sync"])
+def test_bad_urls_are_explained(munge_door, target):
+    status, said = raw(munge_door, "POST", target, BODY, proof(munge_door, "POST", target, BODY))
+    assert status == 400, said
+
+
+def test_unknown_paths_and_methods_are_explained(munge_door):
+    assert raw(munge_door, "GET", "/v1/x", credential=proof(munge_door, "GET", "/v1/x"))[0] == 404
+    assert raw(munge_door, "PUT", "/v1/queue", credential=proof(munge_door, "PUT", "/v1/queue"))[0] == 405
+
+
+def test_the_servers_words_arrive_as_our_errors(doors):
+    _, daemon = doors
+    with pytest.raises(UsageError, match="wait_s"):
+        Client(daemon).sync("11", TRAINING, wait_s=99)
+
+
+def test_an_order_that_stands_is_answered_at_once(doors):
+    desk, daemon = doors
+    desk.put("11", GROW)
+    begun = time.monotonic()
+    assert Client(daemon).sync("11", TRAINING, wait_s=20).order == GROW
+    assert time.monotonic() - begun < 2
+
+
+def test_an_order_that_comes_later_ends_the_wait(doors):
+    desk, daemon = doors
+    threading.Timer(0.3, desk.put, ("11", GROW)).start()
+    begun = time.monotonic()
+    assert Client(daemon).sync("11", TRAINING, wait_s=20).order == GROW
+    assert 0.2 < time.monotonic() - begun < 5
+    assert desk.listeners == 0
+
+
+def test_without_an_order_the_wait_ends_by_itself(doors):
+    desk, daemon = doors
+    begun = time.monotonic()
+    assert Client(daemon).sync("11", TRAINING, wait_s=0.5).order is None
+    assert 0.4 < time.monotonic() - begun < 5
+    assert desk.listeners == 0
+
+
+def test_no_daemon_is_unreachable():
+    for daemon in (Daemon(auth="socket", socket="/nowhere.sock"),):
+        with pytest.raises(Unreachable, match=r"/nowhere\.sock"):
+            Client(daemon).get("/v1/status", State)
