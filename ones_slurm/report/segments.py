@@ -1,0 +1,243 @@
+"""From rows of accounting to what a job really held, and when: its *segments*, one for each size it had.
+
+No row is trusted alone. Slurm closes a row at each resize and requeue and opens another; some releases give the new
+row the job's first start again, or write the next size over the closed row. The rules below were each tried on Slurm
+22.05, 24.11 and 26.05 and are explained to users in `docs/report.md`. Everything is whole seconds, which is what
+accounting keeps, so that sums are exact.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from ones_slurm.slurm.client import AccountingRow
+
+WAITING = frozenset({"PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT"})
+GOING_ON = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT"})
+# Those that a requeueable job may survive: it goes on in another row, under the same id.
+RESTARTED = frozenset({"REQUEUED", "NODE_FAIL", "PREEMPTED"})
+FINAL = frozenset(
+    {
+        "COMPLETED",
+        "CANCELLED",
+        "FAILED",
+        "TIMEOUT",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "OUT_OF_MEMORY",
+        "REVOKED",
+        "LAUNCH_FAILED",
+    }
+)
+KNOWN = WAITING | GOING_ON | RESTARTED | FINAL | {"RESIZING"}
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of time over which a job held the same nodes (and, where the journal knows it, had the same batch).
+
+    Unix seconds. `start_s` is None when it never started; `open` says that it goes on and `end_s` is only now.
+    `wait_s` is the wait before it. `restart_cost_s` is how long its nodes stayed taken after its end, while Slurm
+    cleaned up for the requeue. `ended_by` is Slurm's state word, or ours: RESIZED, MERGED, REBATCHED.
+    """
+
+    job_id: str
+    user: str
+    account: str
+    partition: str
+    name: str
+    submit_s: int
+    start_s: int | None
+    end_s: int
+    open: bool
+    nodes: tuple[str, ...]
+    gpus: int
+    wait_s: int
+    ended_by: str
+    ended_how: str = ""
+    restart_cost_s: int = 0
+    batch: int | None = None
+    move: str = ""
+    reason: str = ""
+
+    @property
+    def nnodes(self) -> int:
+        """How many nodes it held."""
+        return len(self.nodes)
+
+    @property
+    def duration_s(self) -> int:
+        """How long it held them."""
+        return 0 if self.start_s is None else self.end_s - self.start_s
+
+    @property
+    def gpu_s(self) -> int:
+        """GPU-seconds held while the job ran."""
+        return self.gpus * self.duration_s
+
+    @property
+    def restart_gpu_s(self) -> int:
+        """GPU-seconds for which nobody could use the nodes after a requeue."""
+        return self.gpus * self.restart_cost_s
+
+
+class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """All segments of one job in order of time, and what was odd about its rows, in words."""
+
+    job_id: str
+    user: str
+    segments: tuple[Segment, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def histories(
+    rows: Iterable[AccountingRow], *, now_s: float, gpus_per_node: Mapping[str, int] | None = None
+) -> list[JobHistory]:
+    """The history of each job in `rows`, which may come in any order, ordered by first submission.
+
+    `now_s` ends what still runs. `gpus_per_node` (by partition) counts GPUs where Slurm does not. Rows that contradict
+    each other are put right as far as the other rows allow, and named in `warnings`; nothing is fatal.
+    """
+    by_job: dict[tuple[str, str], list[AccountingRow]] = defaultdict(list)
+    for row in rows:
+        # Ids start again when a cluster's counter is reset; the user tells the two jobs apart.
+        by_job[row.job_id, row.user].append(row)
+    found = [_history(job, int(now_s), gpus_per_node or {}) for job in by_job.values()]
+    return sorted(found, key=lambda job: (job.segments[0].submit_s, natural(job.job_id), job.user))
+
+
+def natural(job_id: str) -> tuple[tuple[int, str], ...]:
+    """A sort key by which job 9 comes before job 10 and task 12_3 before 12_20."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|\D+", job_id))
+
+
+class _Run(NamedTuple):
+    """A row between its neighbours, without which it cannot be read."""
+
+    row: AccountingRow
+    before: AccountingRow | None
+    after: AccountingRow | None
+
+    @property
+    def was_resized(self) -> bool:
+        """Whether it goes on where another size left off."""
+        return self.before is not None and self.before.state == "RESIZING"
+
+
+def _history(rows: Sequence[AccountingRow], now_s: int, gpus_per_node: Mapping[str, int]) -> JobHistory:
+    warnings: list[str] = []
+    ordered = _one_per_submit(rows, warnings)
+    runs = [_Run(*near) for near in zip(ordered, [None, *ordered[:-1]], [*ordered[1:], None], strict=True)]
+    return JobHistory(
+        job_id=ordered[0].job_id,
+        user=ordered[0].user,
+        segments=tuple(_segment(run, now_s, gpus_per_node, warnings) for run in runs),
+        warnings=tuple(warnings),
+    )
+
+
+def _one_per_submit(rows: Sequence[AccountingRow], warnings: list[str]) -> list[AccountingRow]:
+    """Rows by Submit, the key of a run. Of two readings of one row the later one knows its end."""
+    best: dict[float, AccountingRow] = {}
+    for row in sorted(rows, key=lambda row: (row.end_s is not None, row.end_s or 0.0, msgspec.json.encode(row))):
+        if best.get(row.submit_s, row) != row:
+            warnings.append(f"two rows with Submit {int(row.submit_s)}: the one that ended last is counted")
+        best[row.submit_s] = row
+    return [best[submit_s] for submit_s in sorted(best)]
+
+
+def _segment(run: _Run, now_s: int, gpus_per_node: Mapping[str, int], warnings: list[str]) -> Segment:
+    row, after = run.row, run.after
+    start_s, end_s = _span(run, now_s, warnings)
+    restart_cost_s = 0
+    if row.state in RESTARTED and after is not None and start_s is not None:
+        # Slurm ends the row when the requeue is asked for and submits the next once all nodes are clean.
+        restart_cost_s = int(after.submit_s) - end_s
+    return Segment(
+        job_id=row.job_id,
+        user=row.user,
+        account=row.account,
+        partition=row.partition,
+        name=row.name,
+        submit_s=int(row.submit_s),
+        start_s=start_s,
+        end_s=end_s,
+        open=after is None and row.end_s is None,
+        nodes=row.nodes if start_s is not None else (),
+        gpus=_gpus(row, gpus_per_node, warnings) if start_s is not None else 0,
+        wait_s=_wait_s(run, start_s, end_s),
+        ended_by=_ended_by(row, warnings),
+        ended_how=_ended_how(row),
+        restart_cost_s=restart_cost_s,
+    )
+
+
+def _span(run: _Run, now_s: int, warnings: list[str]) -> tuple[int | None, int]:
+    """From when to when the row held its nodes: never outside of its own Submit and that of the next row."""
+    row, after = run.row, run.after
+    submit_s = int(row.submit_s)
+    named = f"the row of Submit {submit_s}"
+    if row.start_s is not None and row.start_s < submit_s and not run.was_resized:
+        warnings.append(f"{named} started before it and follows no resize: earlier rows seem to be missing")
+    if row.end_s is None and (after is not None or row.state not in WAITING | GOING_ON):
+        warnings.append(f"{named} is {row.state} and was never closed: it ends with the next row, or now")
+    elif row.end_s is not None and after is not None and row.end_s > after.submit_s:
+        warnings.append(f"{named} overlaps the next one: it is cut where that begins")
+    elif row.end_s is not None and row.start_s is not None and row.end_s < max(row.start_s, submit_s):
+        warnings.append(f"{named} ends before it starts: it counts as 0 s")
+    known = (row.end_s, after.submit_s if after is not None else None)
+    bounds = [int(bound_s) for bound_s in known if bound_s is not None]
+    end_s = max(min(bounds, default=now_s), submit_s)
+    if row.start_s is None:
+        return None, end_s
+    start_s = max(int(row.start_s), submit_s)
+    return (start_s, max(start_s, end_s)) if not bounds else (min(start_s, end_s), end_s)
+
+
+def _wait_s(run: _Run, start_s: int | None, end_s: int) -> int:
+    """The wait before a row. The first run waits since it was eligible, as Slurm counts it; a requeued one since its
+    Submit, for the hold and the delay that come before it is eligible again are part of the move's price."""
+    row = run.row
+    if run.was_resized:
+        return 0
+    since_s: float | None = row.submit_s
+    if run.before is None and (row.eligible_s is not None or start_s is None):
+        since_s = row.eligible_s
+    if since_s is None:
+        return 0  # a held job that was never eligible did not wait for nodes
+    return max((end_s if start_s is None else start_s) - int(since_s), 0)
+
+
+def _gpus(row: AccountingRow, gpus_per_node: Mapping[str, int], warnings: list[str]) -> int:
+    """GPUs held: as accounted, unless the TRES of the row are those of another size; else by site and partition."""
+    nnodes = len(row.nodes)
+    if nnodes == 0:  # "None assigned": never had nodes, or gave them to the job that it merged into
+        return 0
+    if row.gpus is None:
+        return nnodes * gpus_per_node.get(row.partition, 0)
+    if row.tres_nodes in (None, 0, nnodes):
+        return row.gpus
+    warnings.append(
+        f"the row of Submit {int(row.submit_s)} held {nnodes} nodes while its AllocTRES tells of {row.tres_nodes}: "
+        "GPUs are counted by the nodes"
+    )
+    return round(row.gpus * nnodes / row.tres_nodes)
+
+
+def _ended_by(row: AccountingRow, warnings: list[str]) -> str:
+    if row.state == "RESIZING":
+        return "RESIZED" if row.nodes else "MERGED"
+    if row.state not in KNOWN:
+        warnings.append(f"the row of Submit {int(row.submit_s)} has the state {row.state!r}, unknown to us")
+    return row.state
+
+
+def _ended_how(row: AccountingRow) -> str:
+    """What a state alone does not say. `0:9` is death by signal 9, whatever the state claims."""
+    if row.cancelled_by is not None:
+        return f"by {row.cancelled_by}"
+    if row.signal:
+        return f"signal {row.signal}"
+    return f"exit {row.exit_status}" if row.exit_status else ""

@@ -1,0 +1,79 @@
+"""The report as text: aligned for people and pipes, `|`-separated for scripts, rich tables on a terminal."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ones_slurm.report.columns import COLUMNS, OF_THE_JOB, Column, Line, job_line, totals_line
+from ones_slurm.report.figures import job_figures, totals
+from ones_slurm.report.segments import JobHistory
+
+Chosen = Sequence[tuple[Column, int]]
+DEFAULT: Chosen = tuple((column, 0) for column in COLUMNS if column.default and column.key not in OF_THE_JOB)
+EVERYTHING: Chosen = tuple((column, 0) for column in COLUMNS)
+
+
+def parsable(jobs: Sequence[JobHistory], columns: Chosen = EVERYTHING) -> Iterator[str]:
+    """A header and one line a segment, `|` between the fields, as `sacct -P` has it; a `|` within one becomes `¦`."""
+    yield "|".join(column.title for column, _ in columns)
+    for job in jobs:
+        for row in _rows(job, [(column, 0) for column, _ in columns]):
+            yield "|".join(value.replace("|", "¦") for value in row)
+
+
+def plain(jobs: Sequence[JobHistory], columns: Chosen = DEFAULT) -> Iterator[str]:
+    """Column titles, then per job one line on it and one a segment, then the totals; as wide as the longest value."""
+    titles = [_fitted(column.title, width) for column, width in columns]
+    rows = {id(job): _rows(job, columns) for job in jobs}
+    every = [titles, *(row for job in jobs for row in rows[id(job)])]
+    widths = [max(map(len, values)) for values in zip(*every, strict=True)]
+    yield _aligned(titles, columns, widths)
+    for job in jobs:
+        yield _printable(job_line(job, job_figures(job)))
+        for row in rows[id(job)]:
+            yield _aligned(row, columns, widths)
+    yield totals_line(totals(map(job_figures, jobs)))
+
+
+def on_terminal(console: Console, jobs: Sequence[JobHistory], columns: Chosen = DEFAULT) -> None:
+    """The same in colours; a value that does not fit the terminal is folded, never cut."""
+    for job in jobs:
+        console.print(Text(_printable(job_line(job, job_figures(job))), style="bold"))
+        table = Table(box=None, header_style="dim", padding=(0, 2, 0, 2))
+        for column, _ in columns:
+            table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+        for row in _rows(job, columns):
+            table.add_row(*map(Text, row))
+        console.print(table)
+    console.print(Text(totals_line(totals(map(job_figures, jobs))), style="bold"))
+
+
+def _rows(job: JobHistory, columns: Chosen) -> list[list[str]]:
+    figures = job_figures(job)
+    lines = [Line(job, figures, number, segment) for number, segment in enumerate(job.segments, 1)]
+    return [
+        [_fitted(_printable(column.show(column.value(line))), width) for column, width in columns] for line in lines
+    ]
+
+
+def _fitted(value: str, width: int) -> str:
+    """To a width that was asked for, as Slurm cuts: a `+` marks what is missing. 0 asks for none."""
+    if width == 0:
+        return value
+    cut = value if len(value) <= abs(width) else value[: abs(width) - 1] + "+"
+    return cut.rjust(width) if width > 0 else cut.ljust(-width)
+
+
+def _aligned(row: Sequence[str], columns: Chosen, widths: Sequence[int]) -> str:
+    cells = [
+        value.rjust(width) if column.right else value.ljust(width)
+        for value, (column, _), width in zip(row, columns, widths, strict=True)
+    ]
+    return "  " + "  ".join(cells).rstrip()
+
+
+def _printable(value: str) -> str:
+    """Names of jobs are whatever users typed: nothing in them may steer a terminal or break a line."""
+    return "".join(char if char.isprintable() else "?" for char in value)
