@@ -19,7 +19,7 @@ from .blueprint import Blueprint, Built
 from .codec import from_json, to_json
 from .hosts import CHECKOUT, Hosts
 from .services import Services, mariadb_options
-from .slurm_conf import GPU_FOLDER, config_files
+from .slurm_conf import DATABASE, GPU_FOLDER, config_files
 from .spec import PROFILES, USERS, LabSpec
 from .state import LabState, start_ticks
 
@@ -50,7 +50,12 @@ def write_folder(state: LabState) -> None:
         home = folder / "home" / user.name
         home.mkdir()
         os.chown(home, user.uid, user.uid)
-    etc = people.account_files() | {"hosts": (people.hosts_file(spec.addresses), 0o644)}
+    etc = people.account_files() | {
+        "hosts": (people.hosts_file(spec.addresses), 0o644),
+        # slurmdbd would create it, but not with Debian 13's client library 11.8.9: there the connection that finds no
+        # database is broken ever after ("Number of columns in result (=1) ... (=0)"), and slurmdbd gives up.
+        "database.sql": (f"CREATE DATABASE IF NOT EXISTS {DATABASE};\n", 0o644),
+    }
     for where, files in (("etc", etc), ("slurm", config_files(spec, folder, (int(year), int(month))))):
         for name, (text, mode) in files.items():
             _write(folder / where / name, text.encode(), mode)

@@ -11,7 +11,6 @@ from pathlib import Path
 from ones_slurm.model.errors import Failed, NotAllowed
 
 POLICY = Path("/usr/sbin/policy-rc.d")
-SERVICES = ("munge", "mariadb", "slurmdbd", "slurmctld", "slurmd")
 
 _ALWAYS = (
     "slurmctld",
@@ -98,19 +97,17 @@ def _no_service_starts() -> Iterator[None]:
 
 
 def _enabled_links() -> set[Path]:
-    """What starts one of our services at boot: systemd's wants and aliases, and the S links of System V."""
-    links = [p for p in Path("/etc/systemd/system").rglob("*.service") if p.is_symlink()]
-    links += Path("/etc").glob("rc[S2345].d/S*")
-    return {p for p in links if _service_of(p) in SERVICES}
+    """What starts a service at boot: systemd's wants of a machine that is up, and the S links of System V.
 
-
-def _service_of(link: Path) -> str:
-    return re.sub(r"^S\d\d", "", link.name).removesuffix(".service")
+    All services and not only ours, since the packages bring others along (rsync).
+    """
+    systemd = Path("/etc/systemd/system/multi-user.target.wants").glob("*.service")
+    return {*systemd, *Path("/etc").glob("rc[S2345].d/S*")}
 
 
 def _disable(link: Path) -> None:
     """Undo one enabling: through Debian's tools for System V, by the link itself where systemd may not be running."""
     if link.parent.name.startswith("rc") and shutil.which("update-rc.d"):
-        subprocess.run(["update-rc.d", _service_of(link), "disable"], capture_output=True, check=False)
+        subprocess.run(["update-rc.d", link.name[len("S01") :], "disable"], capture_output=True, check=False)
     else:
         link.unlink(missing_ok=True)

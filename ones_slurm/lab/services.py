@@ -112,6 +112,7 @@ def mariadb_options(folder: Path) -> tuple[str, ...]:
         f"--socket={MARIADB_SOCKET}",
         "--pid-file=/run/mysqld/mysqld.pid",
         "--skip-networking",
+        f"--init-file={folder}/etc/database.sql",
         "--innodb-buffer-pool-size=32M",
         "--innodb-log-file-size=16M",
         "--innodb-flush-log-at-trx-commit=0",

@@ -9,6 +9,7 @@ GPU_TYPE = "v100"
 MUNGE_SOCKET = Path("/run/munge/munge.socket.2")
 # The default of the client library, so that slurmdbd finds it as "localhost".
 MARIADB_SOCKET = Path("/run/mysqld/mysqld.sock")
+DATABASE = "slurm_acct_db"
 NODE_MEMORY_MIB = 64_000
 
 Version = tuple[int, int]
@@ -113,6 +114,6 @@ def slurmdbd_conf(folder: Path) -> str:
         "StorageType": "accounting_storage/mysql",
         "StorageHost": "localhost",
         "StorageUser": "root",
-        "StorageLoc": "slurm_acct_db",
+        "StorageLoc": DATABASE,
     }
     return "".join(f"{key}={value}\n" for key, value in keys.items())
