@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ones_slurm.cli.table import plain
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -29,7 +31,7 @@ def command(site: str | None, what: str, as_json: bool) -> None:
         lines = [(key, _text(value)) for key, value in shown.items() if value not in (None, "", [])]
     width = max(len(key) for key, _ in lines)
     for key, value in lines:
-        click.echo(f"{key.ljust(width)}  {value}")
+        click.echo(f"{key.ljust(width)}  {plain(value)}")
 
 
 def _job(site: str | None, job_id: str) -> dict[str, Any]:

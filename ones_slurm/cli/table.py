@@ -41,7 +41,7 @@ def choose(columns: Sequence[Column[Row]], format: str | None) -> list[Column[Ro
 
 def render(columns: Sequence[Column[Row]], rows: Sequence[Row], *, fit: int | None = None, header: bool = True) -> str:
     """Plain text, one line a row. With `fit` the last column is cut so that a line has at most `fit` characters."""
-    table = [[_plain(column.cell(row)) for column in columns] for row in rows]
+    table = [[plain(column.cell(row)) for column in columns] for row in rows]
     if header:
         table.insert(0, [column.name.upper() for column in columns])
     widths = [column.width or max((len(line[i]) for line in table), default=0) for i, column in enumerate(columns)]
@@ -65,6 +65,6 @@ def show(columns: Sequence[Column[Row]], rows: Sequence[Row], *, header: bool = 
     click.echo(click.style(heading, bold=header) + newline + body)
 
 
-def _plain(cell: str) -> str:
-    """Job names are untrusted: nothing in them may break a line or steer the terminal."""
+def plain(cell: str) -> str:
+    """Job names and reasons are untrusted: nothing in them may break a line or steer the terminal."""
     return "".join(char if char.isprintable() else "?" for char in cell)

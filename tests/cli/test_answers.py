@@ -1,0 +1,119 @@
+"""The commands that ask onesd: through a real door, as a real process, its output read through a pipe."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import toml
+from desk import PaperDesk, open_door
+
+
+def ones(*words, site=None, env=None):
+    """One command as a script would run it."""
+    given = ["--site", str(site)] if site else []
+    return subprocess.run(
+        [sys.executable, "-m", "ones_slurm.cli.main", *given, *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=env,
+    )
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A site file that leads to a door with one job of root and one of nobody behind it."""
+    with open_door(PaperDesk({"11": "root", "12": "nobody"}), auth="socket") as daemon:
+        path = tmp_path / "site.toml"
+        path.write_text(toml.dumps({"daemon": {"auth": "socket", "socket": daemon.socket}}))
+        yield path
+
+
+def test_the_queue_is_a_plain_whole_table_in_a_pipe(site):
+    shown = ones("queue", site=site)
+    assert shown.returncode == 0, shown.stderr
+    head, *rows = shown.stdout.splitlines()
+    assert " ".join(head.split()) == "JOBID PARTITION NAME USER ST NODES GPUS BATCH PROG GEN MOVE REASON"
+    assert [row.split()[:6] for row in rows] == [
+        ["11", "gpu", "train", "root", "R", "2"],
+        ["12", "gpu", "train", "nobody", "R", "2"],
+    ]
+    assert "\x1b" not in shown.stdout
+
+
+def test_the_queue_is_chosen_by_user_job_partition_and_column(site):
+    assert ones("queue", "-u", "nobody", "-o", "jobid,name%3", "--noheader", site=site).stdout == "12  tra\n"
+    assert ones("queue", "-p", "cpu", "--noheader", site=site).stdout.strip() == ""
+    answer = json.loads(ones("queue", "-j", "11", "--json", site=site).stdout)
+    assert (answer["version"], [row["job_id"] for row in answer["jobs"]]) == (1, ["11"])
+
+
+def test_what_is_not_there_is_exit_code_5(site):
+    gone = ones("queue", "-j", "99", site=site)
+    assert (gone.returncode, gone.stdout) == (5, "")
+    assert "99" in gone.stderr
+    assert ones("show", "99", site=site).returncode == 5
+
+
+def test_an_unknown_column_is_answered_with_every_known_one(site):
+    wrong = ones("queue", "-o", "jobid,sise", site=site)
+    assert wrong.returncode == 2
+    assert "'sise'" in wrong.stderr
+    assert "jobid, partition, name" in wrong.stderr
+
+
+def test_one_job_is_shown_by_its_fields(site):
+    shown = ones("show", "11", site=site).stdout.splitlines()
+    assert shown[0].split() == ["job_id", "11"]
+    assert json.loads(ones("show", "11", "--json", site=site).stdout)["version"] == 1
+
+
+def test_the_plan_lists_targets_and_actions(site):
+    shown = ones("plan", site=site).stdout
+    assert shown.startswith("policy equal, tick 1: 2 targets, 2 actions\n")
+    assert "shrink" in shown
+    assert json.loads(ones("plan", "--json", site=site).stdout)["actions"][0]["type"] == "shrink"
+
+
+def test_why_tells_reason_and_numbers(site):
+    shown = ones("why", "11", site=site)
+    assert shown.returncode == 0, shown.stderr
+    assert "because" in shown.stdout
+
+
+@pytest.mark.parametrize("job", ["eleven", "-1", "11;id", "../status"])
+def test_what_cannot_be_a_job_id_is_wrong_use(site, job):
+    for command in ("show", "why"):
+        assert ones(command, "--", job, site=site).returncode == 2
+
+
+def test_without_onesd_the_exit_code_is_4_and_the_words_say_where_it_was_looked_for(tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text(toml.dumps({"daemon": {"auth": "socket", "socket": str(tmp_path / "none.sock")}}))
+    for words in (["queue"], ["show", "11"], ["plan"]):
+        failed = ones(*words, site=path)
+        assert failed.returncode == 4
+        assert failed.stderr.startswith("ones: onesd does not answer")
+        assert "none.sock" in failed.stderr
+        assert "Traceback" not in failed.stderr
+    assert "Traceback" in ones("--debug", "queue", site=path).stderr
+
+
+def test_config_says_where_each_value_comes_from(site):
+    lines = dict(line.split(None, 1) for line in ones("show", "config", site=site).stdout.splitlines())
+    assert lines["daemon.auth"] == "socket  (file)"
+    assert lines["engine.interval_s"] == "30.0  (default)"
+    config = json.loads(ones("show", "config", "--json", site=site).stdout)
+    assert config["settings"]["daemon.auth"] == {"value": "socket", "from": "file"}
+
+
+def test_a_wrong_key_in_the_site_file_is_answered_with_the_nearest_right_one(tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text("[engine]\nintervall_s = 3\n")
+    for words in (["queue"], ["plan"], ["show", "config"]):
+        wrong = ones(*words, site=path)
+        assert wrong.returncode == 2
+        assert "intervall_s" in wrong.stderr
+        assert "did you mean 'interval_s'?" in wrong.stderr
