@@ -1,0 +1,36 @@
+"""What runs inside an allocation: the wrapper `ones-run`, the rank starter, and the training API.
+
+    import ones_slurm.elastic as elastic
+
+    job = elastic.init(model, optimizer, scheduler)
+    loader = job.loader(train_set, batch_size=64, shuffle=True)
+    net = job.wrap(model)
+    for epoch in job.epochs(90):
+        for x, y in loader:
+            ...
+            job.step(loss)
+        job.report(accuracy=acc)
+
+Importing this package loads neither torch nor mpi4py, for the wrapper has to start fast.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from ones_slurm.elastic.job import Job
+
+
+def init(
+    model: "torch.nn.Module", optimizer: "torch.optim.Optimizer", scheduler: Any = None, *, seed: int = 0
+) -> "Job":
+    """Joins the generation that this process was started for and restores the newest whole checkpoint.
+
+    `scheduler` is stepped once per epoch. `seed` fixes the order of samples and, after a change of size, the random
+    numbers of each rank. Started by nothing but `python`, the job is a world of one without checkpoints.
+    """
+    from ones_slurm.elastic.job import Job
+    from ones_slurm.elastic.world import join
+
+    return Job(model, optimizer, scheduler, world=join(), seed=seed)

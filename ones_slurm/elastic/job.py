@@ -1,0 +1,225 @@
+"""The training API: a job that may save, leave and go on elsewhere at the end of any step."""
+
+import atexit
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import Dataset
+
+from ones_slurm.elastic import chance, checkpoint
+from ones_slurm.elastic.agreement import Agreement
+from ones_slurm.elastic.loader import Loader
+from ones_slurm.elastic.rates import Ramp, scaled
+from ones_slurm.elastic.runfolder import LEFT_CODE, RunFolder
+from ones_slurm.elastic.speaker import Speaker
+from ones_slurm.elastic.world import World, leave
+from ones_slurm.model.errors import Failed, UsageError
+
+
+class Job:
+    """One training, through all its generations. Made by `ones_slurm.elastic.init`."""
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, scheduler: Any, *, world: World, seed: int
+    ) -> None:
+        self.world = world
+        self.epoch = 0
+        self.steps = 0
+        self.samples = 0
+        self._model, self._optimizer, self._scheduler, self._seed = model, optimizer, scheduler, seed
+        self._loader: Loader | None = None
+        self._position = 0
+        self._ramp = Ramp()
+        self._sizes: list[dict[str, int]] = []
+        self._last_loss: torch.Tensor | None = None
+        self._chances: list[bytes] = []
+        folder = RunFolder(world.folder) if world.folder is not None else None
+        self._folder = folder
+        self._speaker = Speaker(folder, world) if folder is not None and world.rank == 0 else None
+        self._agreement = Agreement(world.store, world.rank, world.size, self._decide)
+        self._saved_s = time.monotonic()
+        atexit.register(leave)
+        self._resume()
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank's model and batches belong."""
+        return self.world.device
+
+    def loader(self, dataset: "Dataset[Any]", batch_size: int, *, shuffle: bool = False, **options: Any) -> Loader:
+        """The loader of the training set. One a job: its place in the epoch is part of the job's state.
+
+        `batch_size` is the global batch, over all ranks, that the script's learning rate was chosen for; the
+        co-scheduler may change it. `options` go to torch's DataLoader (num_workers, collate_fn, …).
+        """
+        if self._loader is not None:
+            raise UsageError("a job has one training loader", hint="use torch's DataLoader for other data sets")
+        if batch_size < 1:
+            raise UsageError(f"batch_size must be at least 1, not {batch_size}")
+        batch = self.world.batch or batch_size
+        self._loader = Loader(
+            dataset, world=self.world, batch=batch, shuffle=shuffle, seed=self._seed, begin=self._take_chance, **options
+        )
+        self._loader.epoch, self._loader.position = self.epoch, self._position
+        self._ramp = self._ramp.towards(self.world.lr_scale, self._loader.samples)
+        if self.steps == 0:
+            # Nothing was trained at another rate yet, so there is nothing to be gentle with.
+            self._ramp = Ramp(self.world.lr_scale, self.world.lr_scale)
+        self._sizes.append({"step": self.steps, "samples": self.samples, "ranks": self.world.size, "batch": batch})
+        if self._speaker is not None:
+            self._speaker.begin(batch=batch, base_batch=batch_size)
+        return self._loader
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The module to call in the loop: DistributedDataParallel, or in a world of one the model itself."""
+        if self.world.size == 1:
+            return model
+        device = self.world.device
+        return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """The epochs that are left of `count`; between two of them the scheduler is stepped."""
+        if self._speaker is not None and self._loader is not None:
+            self._speaker.total_samples = count * self._loader.samples
+        while self.epoch < count:
+            yield self.epoch
+            if self._scheduler is not None:
+                self._scheduler.step()
+            self.epoch += 1
+            self._position = 0
+            if self._loader is not None:
+                self._loader.epoch, self._loader.position = self.epoch, 0
+        self._finish()
+
+    def step(self, loss: torch.Tensor) -> None:
+        """Backward, optimizer step, zero_grad; then, if all ranks agreed on it, save or leave.
+
+        `loss` is the mean over this rank's samples. It is weighted, so that the gradient is the mean over the whole
+        batch however that divides. Leaving raises SystemExit(75): let it pass.
+        """
+        share = self._loader.drawn if self._loader is not None else None
+        if share is None or self._loader is None:
+            raise UsageError("job.step() needs a batch of job.loader()", hint="iterate over the loader that it returns")
+        weight = share.own * self.world.size / share.batch
+        (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
+        with scaled(self._optimizer, self._ramp.factor):
+            self._optimizer.step()
+        self._optimizer.zero_grad()
+        self._ramp = self._ramp.after(share.batch)
+        self.steps += 1
+        self.samples += share.batch
+        self._position = self._loader.position = share.position
+        self._last_loss = loss.detach()
+        verb = self._agreement.after_step()
+        if verb != "go":
+            self._carry_out(verb)
+
+    def report(self, **metrics: float) -> None:
+        """Tells the wrapper, and through it `ones queue` and the policy, how good the model is now."""
+        if self._speaker is not None:
+            self._speaker.metrics = {name: torch.as_tensor(value).detach().item() for name, value in metrics.items()}
+            self._speaker.say(self)
+
+    @property
+    def last_loss(self) -> float | None:
+        """The loss of rank 0's share of the last step."""
+        return None if self._last_loss is None else float(self._last_loss)
+
+    def _decide(self) -> str:
+        """Rank 0, once a window: what all do after this step."""
+        if self._speaker is None:
+            return "go"
+        self._speaker.say_now_and_then(self)
+        if self._speaker.wants_leave():
+            return "leave"
+        if time.monotonic() - self._saved_s >= self.world.checkpoint_every_s:
+            return "save"
+        return "go"
+
+    def _carry_out(self, verb: str) -> None:
+        leaving = verb == "leave"
+        fault = self._save(leaving=leaving)
+        self._saved_s = time.monotonic()
+        if leaving and not fault:
+            self._agreement.part()
+            raise SystemExit(LEFT_CODE)
+        if fault and self._speaker is not None:
+            self._speaker.note(f"the checkpoint after step {self.steps} failed: {fault}; training goes on")
+            if leaving:
+                self._speaker.decline(f"cannot save: {fault}")
+            self._speaker.say(self)
+
+    def _save(self, *, leaving: bool = False) -> str:
+        """All ranks save together; returns "" or, on every rank, why it did not work."""
+        chances = self._agreement.gather(chance.pack())
+        fault = ""
+        if self._speaker is not None and self._folder is not None:
+            try:
+                checkpoint.save(self._folder.checkpoints, self.steps, self._state(chances))
+                self._speaker.say(self, left=leaving)
+            except OSError as error:
+                fault = str(error)
+        return self._agreement.tell(fault)
+
+    def _finish(self) -> None:
+        if self._folder is not None and (fault := self._save()) and self._speaker is not None:
+            self._speaker.note(f"the last checkpoint failed: {fault}")
+            self._speaker.say(self)
+        self._agreement.part()
+
+    def _take_chance(self) -> None:
+        """Restores the random numbers when the loop begins to draw data, past all that a script does before it."""
+        if len(self._chances) == self.world.size:
+            chance.restore(self._chances[self.world.rank])
+        self._chances = []
+
+    def _state(self, chances: list[bytes]) -> dict[str, Any]:
+        return {
+            "model": self._model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "scheduler": self._scheduler.state_dict() if self._scheduler is not None else None,
+            "chances": [torch.frombuffer(bytearray(state), dtype=torch.uint8) for state in chances],
+            "epoch": self.epoch,
+            "steps": self.steps,
+            "samples": self.samples,
+            "position": self._position,
+            "ramp": [self._ramp.start, self._ramp.end, self._ramp.done, self._ramp.length],
+            "seed": self._seed,
+            "sizes": self._sizes,
+        }
+
+    def _resume(self) -> None:
+        """Every rank loads the checkpoint that rank 0 found to be the newest whole one."""
+        name = ""
+        if self._folder is not None and self.world.rank == 0:
+            found, notes = checkpoint.find_whole(self._folder.checkpoints)
+            name = found.name if found is not None else ""
+            if self._speaker is not None:
+                self._speaker.notes += notes
+        name = self._agreement.tell(name)
+        if not name or self._folder is None:
+            chance.derive(self._seed, self.world.rank, 0)
+            return
+        state = checkpoint.load(self._folder.checkpoints / name)
+        self._restore(state, name)
+
+    def _restore(self, state: dict[str, Any], name: str) -> None:
+        try:
+            self._model.load_state_dict(state["model"])
+            self._optimizer.load_state_dict(state["optimizer"])
+            if self._scheduler is not None and state["scheduler"] is not None:
+                self._scheduler.load_state_dict(state["scheduler"])
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise Failed(
+                f"{name} does not fit this script: {error}",
+                hint="was the model or the optimizer changed? then start with another run folder (--dir)",
+            ) from error
+        self.epoch, self.steps, self.samples = state["epoch"], state["steps"], state["samples"]
+        self._position, self._sizes, self._seed = state["position"], state["sizes"], state["seed"]
+        self._ramp = Ramp(*state["ramp"])
+        self._chances = [saved.numpy().tobytes() for saved in state["chances"]]
+        chance.derive(self._seed, self.world.rank, self.steps)
