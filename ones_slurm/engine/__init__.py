@@ -1,1 +1,1 @@
-"""The loop over one `Cluster` and one `Policy`: reconcile, guard, journal."""
+"""The loop over one `Cluster` and one `Policy`: reconcile, guard, journal, replay."""

@@ -50,7 +50,10 @@ class Shrink(msgspec.Struct, frozen=True, kw_only=True, tag="shrink"):
 
 
 class Requeue(msgspec.Struct, frozen=True, kw_only=True, tag="requeue"):
-    """Save, put the job back in the queue, and have it begin again with `nodes` nodes."""
+    """Save, put the job back in the queue, and have it begin again with `nodes` nodes.
+
+    `from_nodes` is the size that it goes back to when it cannot start at the new one (0: it stays in the queue).
+    """
 
     job_id: str
     generation: int
@@ -58,6 +61,7 @@ class Requeue(msgspec.Struct, frozen=True, kw_only=True, tag="requeue"):
     batch: int
     lr_scale: float = 1.0
     reason: str = ""
+    from_nodes: int = 0
 
 
 class Rebatch(msgspec.Struct, frozen=True, kw_only=True, tag="rebatch"):

@@ -1,0 +1,71 @@
+"""The rows of the journal, as its writers and readers see them."""
+
+import msgspec
+
+from ones_slurm.engine.memory import Decision, Memory
+from ones_slurm.model.cluster import ClusterView
+from ones_slurm.model.plan import Plan, Status
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One life of the daemon: who decided, with which seed."""
+
+    policy: str
+    seed: int
+    version: str = ""
+    site: str = ""
+    mode: str = "act"
+
+
+class Tick(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about one tick. `took_s` is the time that observing and deciding took."""
+
+    tick: int
+    now_s: float
+    took_s: float
+    view: ClusterView
+    plan: Plan
+    memory: Memory
+    decisions: tuple[Decision, ...]
+
+
+class StoryLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a job's story. `what` is decision, event, a kind of move (shrink …) or what became of it (done …)."""
+
+    at_s: float
+    tick: int
+    what: str
+    reason: str = ""
+    generation: int | None = None
+    nodes: int | None = None
+    batch: int | None = None
+    numbers: dict[str, float] = {}
+
+
+class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One action and what became of it; `outcome` and `ended_s` are None while it is under way.
+
+    `why` is the policy's reason for it, `reason` what was said at its end.
+    """
+
+    job_id: str
+    generation: int
+    kind: str
+    from_nodes: int
+    to_nodes: int
+    batch: int
+    sent_s: float
+    outcome: Status | None
+    ended_s: float | None
+    reason: str
+    why: str
+
+
+class RecordedTick(msgspec.Struct, frozen=True, kw_only=True):
+    """A tick as a replay needs it; `plan` are the bytes that were written."""
+
+    tick: int
+    policy: str
+    seed: int
+    view: ClusterView
+    plan: bytes

@@ -1,0 +1,1 @@
+"""Who gets what: `decide(view, rng) -> Plan`, pure functions, one short file a policy."""
