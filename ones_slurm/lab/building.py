@@ -17,7 +17,7 @@ from ones_slurm.model.errors import Failed, UsageError
 from . import people
 from .blueprint import Blueprint, Built
 from .codec import from_json, to_json
-from .hosts import CHECKOUT, Hosts
+from .hosts import CHECKOUT, Hosts, search_path
 from .services import Services, mariadb_options
 from .slurm_conf import DATABASE, GPU_FOLDER, config_files
 from .spec import PROFILES, USERS, LabSpec
@@ -41,6 +41,8 @@ def write_folder(state: LabState) -> None:
     year, month = state.slurm_version.split(".")[:2]
     for sub in ("etc", "slurm", "home", "log", "state/slurmctld", "spool", "database", "tmp"):
         (folder / sub).mkdir(parents=True)
+        # Whatever root's umask is.
+        (folder / sub).chmod(0o755)
     for private in ("database", "state"):
         (folder / private).chmod(0o700)
     for host in spec.addresses:
@@ -49,7 +51,10 @@ def write_folder(state: LabState) -> None:
     for user in USERS:
         home = folder / "home" / user.name
         home.mkdir()
-        os.chown(home, user.uid, user.uid)
+        # Login shells (`bash -l`, sbatch --export=NONE) begin with the system's PATH.
+        _write(home / ".profile", f"export PATH={search_path()}\n".encode(), 0o644)
+        for path in (home, home / ".profile"):
+            os.chown(path, user.uid, user.uid)
     etc = people.account_files() | {
         "hosts": (people.hosts_file(spec.addresses), 0o644),
         # slurmdbd would create it, but not with Debian 13's client library 11.8.9: there the connection that finds no

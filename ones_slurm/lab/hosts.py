@@ -82,7 +82,7 @@ class Hosts:
         identity = ["--setuid", str(_UIDS[user]), "--setgid", str(_UIDS[user])]
         command = ["nsenter", *enter, *identity, f"--wdns={cwd or own['HOME']}", "--", *map(str, argv)]
         with kernel.children_born_in(f"{namespaces}/pid"):
-            process = subprocess.Popen(command, env=own, **streams)
+            process = subprocess.Popen(command, env=own, umask=0o022, **streams)
         self.collect()
         self._started.append(process)
         return process

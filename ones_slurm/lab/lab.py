@@ -137,7 +137,8 @@ class Lab:
         try:
             out, err = process.communicate(input, timeout_s)
         except BaseException:
-            process.kill()
+            # Its children too: they may hold the pipes open.
+            os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             raise
         done = subprocess.CompletedProcess(process.args, process.returncode, out, err)

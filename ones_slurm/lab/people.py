@@ -13,19 +13,22 @@ def account_files() -> dict[str, tuple[str, int]]:
     names = {user.name for user in USERS}
     uids = {str(user.uid) for user in USERS}
 
-    def others(path: str) -> list[str]:
+    def others(path: str) -> list[list[str]]:
         lines = [line.split(":") for line in Path(path).read_text().splitlines() if ":" in line]
-        has_id = path != "/etc/shadow"
-        return [":".join(f) for f in lines if f[0] not in names and not (has_id and f[2] in uids)]
+        return [fields for fields in lines if fields[0] not in names]
+
+    def with_ids(path: str) -> list[str]:
+        return [":".join(fields) for fields in others(path) if fields[2] not in uids]
 
     passwd = [f"{u.name}:x:{u.uid}:{u.uid}:{u.name} of the lab:/home/{u.name}:/bin/bash" for u in USERS]
     group = [f"{u.name}:x:{u.uid}:" for u in USERS]
     # slurmd asks `su` for a user's environment, and su wants a line here; "*" lets nobody log in with a password.
-    shadow = [f"{u.name}:*:20000::::::" for u in USERS]
+    # The machine's own passwords stay out of the lab's folder.
+    shadow = [f"{name}:*:20000::::::" for name in (*(f[0] for f in others("/etc/shadow")), *sorted(names))]
     return {
-        "passwd": (_text(others("/etc/passwd") + passwd), 0o644),
-        "group": (_text(others("/etc/group") + group), 0o644),
-        "shadow": (_text(others("/etc/shadow") + shadow), 0o600),
+        "passwd": (_text(with_ids("/etc/passwd") + passwd), 0o644),
+        "group": (_text(with_ids("/etc/group") + group), 0o644),
+        "shadow": (_text(shadow), 0o600),
     }
 
 

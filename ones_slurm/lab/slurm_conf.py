@@ -73,7 +73,7 @@ def slurm_conf(spec: LabSpec, folder: Path) -> str:
         "AccountingStorageHost": "head",
         "AccountingStorageEnforce": "associations,limits,qos",
         "AccountingStoreFlags": "job_comment",
-        "JobAcctGatherType": "jobacct_gather/none",
+        "JobAcctGatherType": "jobacct_gather/linux",
         "JobCompType": "jobcomp/none",
     }
     if has_gres:

@@ -77,6 +77,17 @@ def test_a_command_that_fails_says_why(lab: Lab) -> None:
         lab.run(["true"], user="root2")
 
 
+def test_a_login_shell_finds_the_same_python(lab: Lab) -> None:
+    found = {lab.run(["bash", *login, "-c", "type -p python"]).stdout for login in ([], ["-l"])}
+    assert len(found) == 1
+
+
+def test_a_command_that_takes_too_long_is_killed_with_its_children(lab: Lab) -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        lab.run(["bash", "-c", "sleep 1000; true"], timeout_s=0.2)
+    assert lab.run(["pgrep", "-u", "user1", "sleep"], check=False).stdout == ""
+
+
 def test_a_started_process_is_ended_by_its_handle(lab: Lab) -> None:
     process = lab.popen(["sleep", "1000"], user="operator", host="head", stdin=subprocess.DEVNULL)
     assert process.poll() is None

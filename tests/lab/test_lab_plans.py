@@ -42,6 +42,12 @@ def test_the_labs_users_are_added_to_the_machines_own() -> None:
     assert passwd.splitlines()[-1] == "user2:x:61002:61002:user2 of the lab:/home/user2:/bin/bash"
 
 
+def test_no_password_of_the_machine_goes_into_a_lab() -> None:
+    shadow, mode = people.account_files()["shadow"]
+    assert mode == 0o600
+    assert {line.split(":")[1] for line in shadow.splitlines()} == {"*"}
+
+
 def test_the_command_knows_every_profile() -> None:
     assert tuple(PROFILES) == PROFILE_NAMES
 
