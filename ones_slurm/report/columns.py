@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
-from ClusterShell.NodeSet import NodeSet
 
 from ones_slurm.model.errors import UsageError
 from ones_slurm.report.figures import JobFigures, Totals, gpu_hours
@@ -61,6 +60,12 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     default: bool = True
 
 
+def _folded(line: Line) -> str:
+    from ClusterShell.NodeSet import NodeSet
+
+    return str(NodeSet.fromlist(line.segment.nodes))
+
+
 def _ended(line: Line) -> str:
     return f"{line.segment.ended_by} {line.segment.ended_how}".strip()
 
@@ -106,7 +111,7 @@ COLUMNS: tuple[Column, ...] = (
         key="nodelist",
         title="NODELIST",
         what="their names",
-        value=lambda line: str(NodeSet.fromlist(line.segment.nodes)),
+        value=_folded,
         default=False,
     ),
     Column(key="gpus", title="GPUS", what="GPUs held", value=lambda line: line.segment.gpus, right=True),
