@@ -102,6 +102,20 @@ def test_a_killed_start_leaves_nothing_but_its_folder(lab: Lab, name: str, step:
     assert name not in lab_names()
 
 
+def test_an_interrupted_start_leaves_not_even_its_folder(lab: Lab, name: str) -> None:
+    before = machine()
+    argv = [sys.executable, "-c", STOP_AT, name, "controller"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as starter:
+        assert starter.stdout is not None
+        starter.stdout.readline()
+        spaces = spaces_of(name)
+        starter.send_signal(signal.SIGINT)
+
+    assert inhabitants(spaces) == set()
+    assert machine() == before
+    assert name not in lab_names()
+
+
 def test_a_killed_head_takes_all_with_it_and_up_builds_on_its_ruins(lab: Lab, name: str) -> None:
     before = machine()
     with Lab(LabSpec(name=name, nodes=1)) as first:
