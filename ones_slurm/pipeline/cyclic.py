@@ -1,0 +1,171 @@
+"""The steady state: one repetend of every block, repeated every `period`, found by CP-SAT as a modulo schedule.
+
+Block i of micro-batch n starts at s_i + n period, with s_i = period k_i + r_i. All k and r are free at once, so there
+are no candidates to try and no limit on how far micro-batches overlap. Memory needs one boolean for each pair of
+blocks on a device, whatever the time resolution: at phase r_i, block j has been started for every micro-batch up to
+this period minus k_j, one fewer if r_j > r_i.
+
+If a period is feasible, so is every longer one: stretch all starts by the same factor; phases keep their order, gaps
+only grow, and with the order fixed the constraints are differences, which have whole solutions. So a refuted period
+is a lower bound.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from ortools.sat.python import cp_model
+
+from ones_slurm.pipeline.grid import Edge, Grid
+from ones_slurm.pipeline.solver import Clock, solve
+
+
+class Repetend(msgspec.Struct, frozen=True, kw_only=True):
+    """`starts[c][i]`: start of block i of copy c in units; repetition q holds micro-batches q u + c, `period` later.
+
+    `copies` (u) micro-batches are in one repetend. `latency` is the time from the first start to the last end.
+    """
+
+    period: int
+    copies: int
+    starts: tuple[tuple[int, ...], ...]
+    latency: int
+    latency_bound: int
+
+
+def repetend(
+    grid: Grid, period: int, copies: int, clock: Clock, *, shortest: bool = False, hint: Repetend | None = None
+) -> tuple[Repetend | None, str]:
+    """A repetend of this period and `optimal`, `feasible` (found), `infeasible` (there is none) or `unknown`.
+
+    With `shortest` its latency is minimised, which keeps warm-up and cool-down short.
+    """
+    model = _Model(grid, period, copies)
+    if hint is not None:
+        model.hint(hint)
+    if shortest:
+        model.minimise_latency(hint)
+    solver, status = solve(model.cp, clock)
+    if status not in ("optimal", "feasible"):
+        return None, status
+    return model.read(solver, shortest=shortest), status
+
+
+class _Model:
+    def __init__(self, grid: Grid, period: int, copies: int) -> None:
+        self.grid, self.period, self.copies = grid, period, copies
+        self.cp = cp_model.CpModel()
+        self.deepest = _deepest(grid, period, copies)
+        cp, blocks = self.cp, range(len(grid.times))
+        keys = [(c, i) for c in range(copies) for i in blocks]
+        # Rotation: any one block may be at phase 0. The longest on most devices leaves the least to search.
+        busy = [sum(i in here for here in grid.on) * grid.times[i] for i in blocks]
+        self.anchor = (0, max(blocks, key=lambda i: (busy[i], -i)))
+        self.phase = {key: cp.new_int_var(0, 0 if key == self.anchor else period - 1, "") for key in keys}
+        self.turn = {key: cp.new_int_var(0, self.deepest, "") for key in keys}
+        self.start = {key: period * self.turn[key] + self.phase[key] for key in keys}
+        for edge in grid.edges:
+            for c in range(copies):
+                cp.add(self.start[c, edge.consumer] >= self.start[c, edge.producer] + edge.delay)
+        for i in blocks:
+            for c in range(1, copies):
+                cp.add(self.start[c, i] >= self.start[c - 1, i] + grid.times[i])
+            if copies > 1:
+                cp.add(self.start[0, i] + period >= self.start[copies - 1, i] + grid.times[i])
+        self._keep_apart()
+        if grid.capacity:
+            self._limit_memory()
+
+    def _keep_apart(self) -> None:
+        """Blocks that share a device do not overlap, also not round the end of the period."""
+        cp, period, times = self.cp, self.period, self.grid.times
+        near = {
+            key: cp.new_fixed_size_interval_var(phase, times[key[1]], "") for key, phase in self.phase.items()
+        }
+        far = {
+            key: cp.new_fixed_size_interval_var(phase + period, times[key[1]], "") for key, phase in self.phase.items()
+        }
+        self.before: dict[tuple[tuple[int, int], tuple[int, int]], cp_model.LiteralT] = {}
+        for here in {here for here in self.grid.on if len(here) * self.copies > 1}:
+            keys = [(c, i) for c in range(self.copies) for i in here]
+            cp.add_no_overlap([interval[key] for interval in (near, far) for key in keys])
+            for a in keys:
+                for b in keys:
+                    if a < b and (a, b) not in self.before:
+                        self._order(a, b)
+
+    def _order(self, a: tuple[int, int], b: tuple[int, int]) -> None:
+        """A boolean that says which of two blocks comes first in the period."""
+        first = self.cp.new_bool_var("")
+        self.before[a, b], self.before[b, a] = first, first.negated()
+        for one, other in ((a, b), (b, a)):
+            literal = self.before[one, other]
+            one_time, other_time = self.grid.times[one[1]], self.grid.times[other[1]]
+            self.cp.add(self.phase[one] + one_time <= self.phase[other]).only_enforce_if(literal)
+            self.cp.add(self.phase[other] + other_time <= self.phase[one] + self.period).only_enforce_if(literal)
+
+    def _limit_memory(self) -> None:
+        grid = self.grid
+        for d, here in enumerate(grid.on):
+            keys = [(c, i) for c in range(self.copies) for i in here if grid.memory[i]]
+            for a in keys:
+                if grid.memory[a[1]] > 0:
+                    level = sum(grid.memory[b[1]] * self.before[b, a] for b in keys if b != a)
+                    level -= sum(grid.memory[b[1]] * self.turn[b] for b in keys)
+                    self.cp.add(level + grid.memory[a[1]] <= grid.capacity[d])
+
+    def minimise_latency(self, hint: Repetend | None) -> None:
+        """From the first start to the last end. Copy c is later by its share of the period, which is no latency."""
+        longest = hint.latency if hint else (self.deepest + 1) * self.period + max(self.grid.times)
+        latency = self.cp.new_int_var(_critical(self.grid), longest, "")
+        origin = self.cp.new_int_var(0, (self.deepest + 1) * self.period, "")
+        sources = set(range(len(self.grid.times))) - {edge.consumer for edge in self.grid.edges}
+        for (c, i), start in self.start.items():
+            if i in sources:
+                self.cp.add(origin <= start)
+            self.cp.add((latency + origin - start - self.grid.times[i]) * self.copies >= -c * self.period)
+        self.cp.minimize(latency)
+
+    def hint(self, known: Repetend) -> None:
+        c, i = self.anchor
+        shift = -known.starts[c][i] % self.period
+        for (c, i), phase in self.phase.items():
+            self.cp.add_hint(phase, (known.starts[c][i] + shift) % self.period)
+            self.cp.add_hint(self.turn[c, i], (known.starts[c][i] + shift) // self.period)
+
+    def read(self, solver: cp_model.CpSolver, *, shortest: bool) -> Repetend:
+        values = {key: solver.value(start) for key, start in self.start.items()}
+        first = min(values.values())
+        blocks = range(len(self.grid.times))
+        starts = tuple(tuple(values[c, i] - first for i in blocks) for c in range(self.copies))
+        late = max(
+            (start + self.grid.times[i]) * self.copies - c * self.period
+            for c, copy in enumerate(starts)
+            for i, start in enumerate(copy)
+        )
+        bound = round(solver.best_objective_bound) if shortest else _critical(self.grid)
+        return Repetend(
+            period=self.period,
+            copies=self.copies,
+            starts=starts,
+            latency=-(-late // self.copies),
+            latency_bound=bound,
+        )
+
+
+def _deepest(grid: Grid, period: int, copies: int) -> int:
+    """Periods that one micro-batch need ever span.
+
+    If all dependencies from one set of blocks to the rest have a whole period to spare, the rest can move one period
+    earlier, which only frees memory (what a block gives back is downstream of what it took). So some dependency
+    between any two neighbouring turns is tight, and each is at most its delay long.
+    """
+    step = max((edge.delay + period - 1) // period for edge in grid.edges) if grid.edges else 1
+    ahead = sum(sorted(((e.delay + period - 1) // period for e in grid.edges), reverse=True)[: len(grid.times) - 1])
+    return min(len(grid.times) * step, ahead) + copies
+
+
+def _critical(grid: Grid) -> int:
+    begins = [0] * len(grid.times)
+    for edge in sorted(grid.edges, key=lambda edge: edge.consumer):
+        begins[edge.consumer] = max(begins[edge.consumer], begins[edge.producer] + edge.delay)
+    return max(begin + time for begin, time in zip(begins, grid.times, strict=True))
