@@ -4,26 +4,16 @@ A view, plan or action that breaks one raises `InvariantError`; the loop then ac
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from ones_slurm.engine.holdings import check_holdings, check_rearranging, check_shares
+from ones_slurm.engine.invariants import InvariantError as InvariantError
+from ones_slurm.engine.invariants import check_batch, check_unique
 from ones_slurm.model.cluster import ClusterView, JobState, JobView
-from ones_slurm.model.errors import OnesError
 from ones_slurm.model.plan import Action, Outcome, Plan, Shrink, Target
 from ones_slurm.model.sockets import Cluster, Event, Policy
-
-# A batch or a factor beyond these is a fault in a policy, not a wish (ours).
-MAX_BATCH = 2**40
-MAX_LR_SCALE = 1000.0
-
-
-class InvariantError(OnesError):
-    """Something that must always hold does not; `where` is view, plan or action. The program's fault, not a user's."""
-
-    def __init__(self, where: str, what: str) -> None:
-        super().__init__(f"{where}: {what}", hint="nothing was acted on; this is a fault in the program")
-        self.where = where
 
 
 class GuardedCluster:
@@ -47,7 +37,7 @@ class GuardedCluster:
 
     def act(self, actions: Sequence[Action]) -> list[Outcome]:
         """Passes on actions, with at most one per job; whether each fits its job is `check_actions`'s to say."""
-        _check_unique("action", "two actions for job", (action.job_id for action in actions))
+        check_unique("action", "two actions for job", (action.job_id for action in actions))
         outcomes = self._cluster.act(actions)
         asked = [(action.job_id, action.generation) for action in actions]
         if [(outcome.job_id, outcome.generation) for outcome in outcomes] != asked:
@@ -77,8 +67,11 @@ class GuardedPolicy:
 
 def check_view(view: ClusterView) -> None:
     """Ids are unique, and no node of an elastic job is held by another job as well."""
-    _check_unique("view", "two jobs with id", (job.job_id for job in view.jobs))
-    _check_unique("view", "two nodes named", (node.name for node in view.nodes))
+    check_unique("view", "two jobs with id", (job.job_id for job in view.jobs))
+    check_unique("view", "two nodes named", (node.name for node in view.nodes))
+    if view.can_reallocate:
+        check_holdings(view)
+        return
     holders = Counter(name for job in view.jobs for name in job.nodes)
     for job in view.jobs:
         shared = [name for name in job.nodes if holders[name] > 1]
@@ -88,7 +81,10 @@ def check_view(view: ClusterView) -> None:
 
 def check_plan(view: ClusterView, plan: Plan) -> None:
     """Only elastic jobs, within their bounds, and not more nodes in all than there are."""
-    _check_unique("plan", "two targets for job", (target.job_id for target in plan.targets))
+    check_unique("plan", "two targets for job", (target.job_id for target in plan.targets))
+    if view.can_reallocate:
+        check_shares(view, plan)
+        return
     jobs = {job.job_id: job for job in view.jobs}
     for target in plan.targets:
         if target.job_id not in jobs:
@@ -105,7 +101,10 @@ def check_plan(view: ClusterView, plan: Plan) -> None:
 
 def check_actions(view: ClusterView, actions: Sequence[Action]) -> None:
     """One action per job, a new generation, and a shrink to some of the job's own nodes with its batch host."""
-    _check_unique("action", "two actions for job", (action.job_id for action in actions))
+    check_unique("action", "two actions for job", (action.job_id for action in actions))
+    if view.can_reallocate:
+        check_rearranging(view, actions)
+        return
     jobs = {job.job_id: job for job in view.jobs}
     for action in actions:
         job = jobs.get(action.job_id)
@@ -128,14 +127,4 @@ def _check_target(job: JobView, target: Target) -> None:
     stays = target.nodes == held or (target.nodes == 0 and job.state is JobState.PENDING)
     if not stays and not bounds.low <= target.nodes <= bounds.high:
         raise InvariantError("plan", f"job {job.job_id} allows {bounds.low}-{bounds.high} nodes, not {target.nodes}")
-    batch = job.wish.batch
-    if target.batch and target.nodes and batch is not None and not batch.low <= target.batch <= batch.high:
-        raise InvariantError("plan", f"job {job.job_id} allows a batch of {batch.low}-{batch.high}, not {target.batch}")
-    if not 0 <= target.batch <= MAX_BATCH or not 0 < target.lr_scale <= MAX_LR_SCALE:
-        raise InvariantError("plan", f"job {job.job_id} cannot train with batch {target.batch} × {target.lr_scale}")
-
-
-def _check_unique(where: str, what: str, names: Iterable[str]) -> None:
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise InvariantError(where, f"{what} {twice[0]}")
+    check_batch(job, target)

@@ -10,6 +10,7 @@ from typing import Any
 from ones_slurm.engine.claims import Claims
 from ones_slurm.engine.keep import choose_keep
 from ones_slurm.engine.memory import Decision, Memory
+from ones_slurm.engine.rearrange import rearrange
 from ones_slurm.model.cluster import ClusterView, JobState, JobView
 from ones_slurm.model.plan import Action, Plan, Rebatch, Requeue, Shrink, Start, Target
 from ones_slurm.model.settings import Engine as EngineSettings
@@ -26,6 +27,8 @@ def reconcile(
 
     `requested` are the jobs with an action that was sent and has not ended.
     """
+    if view.can_reallocate:
+        return rearrange(view, plan), memory
     return _Tick(view, plan, requested, memory, settings).decide()
 
 

@@ -7,6 +7,9 @@ import msgspec
 from ones_slurm.model.wire import Progress
 from ones_slurm.model.wish import Wish
 
+# GPUs on each node, (node, GPUs), for jobs that hold single GPUs of nodes that they share with others.
+Allocation = tuple[tuple[str, int], ...]
+
 
 class JobState(enum.StrEnum):
     """The states that a decision depends on; a batch system's own many states are folded into these."""
@@ -21,13 +24,30 @@ class JobState(enum.StrEnum):
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """One node. `usable` is False while it is down, drained, reserved for others or not answering."""
+    """One node. `usable` is False while it is down, drained, reserved for others or not answering.
+
+    `rack` is whatever lies behind one switch; empty where nobody said.
+    """
 
     name: str
     gpus: int
     usable: bool
     gpu_type: str = ""
     partitions: tuple[str, ...] = ()
+    rack: str = ""
+
+
+class Speed(msgspec.Struct, frozen=True):
+    """What a job measured at one shape: seconds a step, of which `sync_s` exchanging gradients.
+
+    `local_batch` is the number of samples in one forward and backward pass on one GPU.
+    """
+
+    nodes: int
+    gpus: int
+    local_batch: int
+    step_s: float
+    sync_s: float
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -45,6 +65,10 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     `nodes` are the names it holds (empty while it waits); `asked_nodes` the size of its request. `elastic` says that
     the job may be moved now: it has a wish and, when running, a wrapper that answers. `generation` counts its sizes.
+
+    Where single GPUs are handed out (`ClusterView.can_reallocate`), `asked_gpus` is the size of its request and
+    `allocation` what it holds. `served_gpu_s` are the GPU-seconds of its earlier generations; the present one adds
+    its GPUs times the time since `start_s`. `speeds` is what it measured at each shape that it ran in so far.
     """
 
     job_id: str
@@ -71,21 +95,31 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 0
     progress: Progress | None = None
     move: Move | None = None
+    asked_gpus: int = 0
+    allocation: Allocation = ()
+    served_gpu_s: float = 0.0
+    speeds: tuple[Speed, ...] = ()
 
     @property
     def gpus(self) -> int:
         """GPUs that the job holds now."""
+        if self.allocation:
+            return sum(gpus for _, gpus in self.allocation)
         return len(self.nodes) * self.gpus_per_node
 
 
 class ClusterView(msgspec.Struct, frozen=True):
-    """Everything known at `now_s` (Unix seconds). Jobs are ordered by (submit_s, job_id), nodes by name."""
+    """Everything known at `now_s` (Unix seconds). Jobs are ordered by (submit_s, job_id), nodes by name.
+
+    `can_reallocate` says that any job can be put on any GPUs, also on some of a node's; plans then give allocations.
+    """
 
     now_s: float
     nodes: tuple[NodeView, ...]
     jobs: tuple[JobView, ...]
     can_shrink: bool = True
     can_requeue: bool = True
+    can_reallocate: bool = False
 
     def free_nodes(self) -> tuple[NodeView, ...]:
         """Usable nodes that no job holds."""

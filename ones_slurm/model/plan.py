@@ -4,12 +4,15 @@ import enum
 
 import msgspec
 
+from ones_slurm.model.cluster import Allocation
+
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """The size that a policy wants for one job: 0 nodes means that it waits.
 
     `keep` may name nodes that the job should hold (a placement-aware policy); empty leaves the choice to the
-    reconciler. `reason` is one sentence for the user, `numbers` the figures behind it, both shown by `ones why`.
+    reconciler. Where single GPUs are handed out, `allocation` names them all and `nodes` counts its nodes; None is no
+    opinion on which. `reason` is one sentence for the user, `numbers` the figures behind it, both shown by `ones why`.
     """
 
     job_id: str
@@ -17,6 +20,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 0
     lr_scale: float = 1.0
     keep: tuple[str, ...] = ()
+    allocation: Allocation | None = None
     reason: str = ""
     numbers: dict[str, float] = {}
 
@@ -74,7 +78,18 @@ class Rebatch(msgspec.Struct, frozen=True, kw_only=True, tag="rebatch"):
     reason: str = ""
 
 
-Action = Start | Shrink | Requeue | Rebatch
+class Reallocate(msgspec.Struct, frozen=True, kw_only=True, tag="reallocate"):
+    """Let the job hold exactly these GPUs, whatever it holds now: start, stop (none), another size or place."""
+
+    job_id: str
+    generation: int
+    allocation: Allocation
+    batch: int
+    lr_scale: float = 1.0
+    reason: str = ""
+
+
+Action = Start | Shrink | Requeue | Rebatch | Reallocate
 
 
 class Status(enum.StrEnum):
