@@ -24,6 +24,7 @@ VERSIONS = (
         job_id text not null, generation integer not null, tick integer not null, kind text not null,
         action text not null, from_nodes integer not null, to_nodes integer not null, batch integer not null,
         sent_s real not null, outcome text, reason text not null default '', ended_s real,
+        why text not null generated always as (coalesce(json_extract(action, '$.reason'), '')) virtual,
         primary key (job_id, generation)
     ) strict, without rowid;
     create index open_actions on actions(sent_s) where ended_s is null;

@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from ones_slurm.model.errors import UsageError
-from ones_slurm.report.figures import JobFigures, Totals, gpu_hours
+from ones_slurm.report.figures import JobFigures, Totals, gpu_hours, job_figures, totals
 from ones_slurm.report.segments import JobHistory, Segment
 
 _SECONDS_PER_DAY = 86400
+JSON_VERSION = 1
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -181,8 +182,17 @@ def totals_line(total: Totals) -> str:
     return f"TOTAL  {', '.join(parts)}"
 
 
-def job_values(job: JobHistory, figures: JobFigures) -> dict[str, Any]:
-    """A job for JSON: its figures, its segments with every column, its warnings."""
+def report_values(jobs: Sequence[JobHistory]) -> dict[str, Any]:
+    """All for JSON; `version` changes when a name or a meaning does, not when something is added."""
+    figures = [job_figures(job) for job in jobs]
+    return {
+        "version": JSON_VERSION,
+        "jobs": [_job_values(job, its) for job, its in zip(jobs, figures, strict=True)],
+        "totals": _plain(totals(figures)),
+    }
+
+
+def _job_values(job: JobHistory, figures: JobFigures) -> dict[str, Any]:
     first = job.segments[0]
     lines = [Line(job, figures, number, segment) for number, segment in enumerate(job.segments, 1)]
     return {
@@ -196,11 +206,6 @@ def job_values(job: JobHistory, figures: JobFigures) -> dict[str, Any]:
         "segments": [_segment_values(line) for line in lines],
         "warnings": list(job.warnings),
     }
-
-
-def totals_values(total: Totals) -> dict[str, Any]:
-    """The totals for JSON."""
-    return _plain(total)
 
 
 def _segment_values(line: Line) -> dict[str, Any]:

@@ -9,6 +9,7 @@ accounting keeps, so that sums are exact.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
@@ -143,7 +144,7 @@ def _one_per_submit(rows: Sequence[AccountingRow], warnings: list[str]) -> list[
     best: dict[float, AccountingRow] = {}
     for row in sorted(rows, key=lambda row: (row.end_s is not None, row.end_s or 0.0, msgspec.json.encode(row))):
         if best.get(row.submit_s, row) != row:
-            warnings.append(f"two rows with Submit {int(row.submit_s)}: the one that ended last is counted")
+            warnings.append(f"{_named(row)} is there twice: the reading that knows its end is counted")
         best[row.submit_s] = row
     return [best[submit_s] for submit_s in sorted(best)]
 
@@ -178,7 +179,7 @@ def _span(run: _Run, now_s: int, warnings: list[str]) -> tuple[int | None, int]:
     """From when to when the row held its nodes: never outside of its own Submit and that of the next row."""
     row, after = run.row, run.after
     submit_s = int(row.submit_s)
-    named = f"the row of Submit {submit_s}"
+    named = _named(row)
     if row.start_s is not None and row.start_s < submit_s and not run.was_resized:
         warnings.append(f"{named} started before it and follows no resize: earlier rows seem to be missing")
     if row.end_s is None and (after is not None or row.state not in WAITING | GOING_ON):
@@ -220,7 +221,7 @@ def _gpus(row: AccountingRow, gpus_per_node: Mapping[str, int], warnings: list[s
     if row.tres_nodes in (None, 0, nnodes):
         return row.gpus
     warnings.append(
-        f"the row of Submit {int(row.submit_s)} held {nnodes} nodes while its AllocTRES tells of {row.tres_nodes}: "
+        f"{_named(row)} held {nnodes} nodes while its AllocTRES tells of {row.tres_nodes}: "
         "GPUs are counted by the nodes"
     )
     return round(row.gpus * nnodes / row.tres_nodes)
@@ -230,8 +231,12 @@ def _ended_by(row: AccountingRow, warnings: list[str]) -> str:
     if row.state == "RESIZING":
         return "RESIZED" if row.nodes else "MERGED"
     if row.state not in KNOWN:
-        warnings.append(f"the row of Submit {int(row.submit_s)} has the state {row.state!r}, unknown to us")
+        warnings.append(f"{_named(row)} has the state {row.state!r}, unknown to us")
     return row.state
+
+
+def _named(row: AccountingRow) -> str:
+    return f"the row of Submit {datetime.fromtimestamp(row.submit_s).isoformat(timespec='seconds')}"
 
 
 def _ended_how(row: AccountingRow) -> str:

@@ -113,7 +113,7 @@ def test_of_two_readings_of_a_row_the_one_that_knows_its_end_counts():
     late = row(submit=0, start=0, end=10, nodes=C4, gpus=4)
     job = only(late, early)
     assert spans(job) == [(0, 10, 4)]
-    assert "two rows" in job.warnings[0]
+    assert "is there twice" in job.warnings[0]
     assert only(late, late).warnings == ()
 
 

@@ -7,8 +7,7 @@ from accounting_rows import row
 from rich.console import Console
 
 from ones_slurm.model.errors import UsageError
-from ones_slurm.report.columns import COLUMNS, chosen, job_values, show_duration, show_time
-from ones_slurm.report.figures import job_figures
+from ones_slurm.report.columns import COLUMNS, chosen, report_values, show_duration, show_time
 from ones_slurm.report.segments import histories
 from ones_slurm.report.table import on_terminal, parsable, plain
 
@@ -51,8 +50,9 @@ def test_a_width_that_is_asked_for_cuts_as_slurm_does():
 
 
 def test_json_has_each_column_of_a_segment_and_exact_sums():
-    job = jobs()[0]
-    values = job_values(job, job_figures(job))
+    report = report_values(jobs())
+    values = report["jobs"][0]
+    assert (report["version"], report["totals"]["gpuhours"]) == (1, 16.0)
     assert values["gpu_s"] == 12 * 3600 + 4 * 3600
     first = values["segments"][0]
     assert (first["nodes"], first["nodelist"], first["gpu_s"], first["gpuhours"]) == (3, "c[1-3]", 43200, 12.0)

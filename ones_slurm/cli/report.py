@@ -1,0 +1,173 @@
+"""`ones report`: what happened to jobs, one line for each size they had."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ones_slurm.report.columns import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ones_slurm.model.settings import Site
+    from ones_slurm.report.segments import JobHistory
+    from ones_slurm.report.selection import Selection
+    from ones_slurm.report.table import Chosen
+    from ones_slurm.slurm.client import AccountingRow
+
+_EPILOG = "\b\nColumns:\n" + "\n".join(f"  {column.key:<10} {column.what}" for column in COLUMNS)
+
+
+@click.command(epilog=_EPILOG)
+@click.option(
+    "-S", "--starttime", help="jobs that were there then or later  [default: midnight; ever, with -j or --from]"
+)
+@click.option("-E", "--endtime", help="jobs that were there then or earlier  [default: now]")
+@click.option("-u", "--user", help="jobs of these users, as a,b  [default: yours; all, with -j or --from or as root]")
+@click.option("-a", "--allusers", is_flag=True, help="jobs of all users")
+@click.option("-A", "--account", help="jobs of these accounts, as a,b")
+@click.option("-p", "--partition", help="jobs in these partitions, as a,b")
+@click.option("-j", "--jobs", help="these jobs, as 12,12_3; 12 stands for all of its tasks and components")
+@click.option("-o", "--format", help="columns as name,name%width (listed below)")
+@click.option("-P", "--parsable", is_flag=True, help="one line a segment, fields separated by |")
+@click.option("--json", "as_json", is_flag=True, help="everything there is, as JSON with a version")
+@click.option("--from", "dump", type=click.Path(path_type=Path), help="read this output of `sacct -D -P`, not Slurm")
+@click.option("--journal", type=click.Path(path_type=Path), help="onesd's journal  [default: in the site's state_dir]")
+@click.pass_obj
+def command(
+    site: str | None,
+    *,
+    starttime: str | None,
+    endtime: str | None,
+    user: str | None,
+    allusers: bool,
+    account: str | None,
+    partition: str | None,
+    jobs: str | None,
+    format: str | None,
+    parsable: bool,
+    as_json: bool,
+    dump: Path | None,
+    journal: Path | None,
+) -> None:
+    """Show what happened: the sizes, waits, GPU-hours and moves of jobs.
+
+    A time is as Slurm takes it: now-7days, today, 14:30, 2026-11-30, 2026-11-30T14:30, 11/30. A job is shown with its
+    whole history, also with what lies before -S.
+    """
+    from ones_slurm.model.errors import NotFound
+    from ones_slurm.model.settings import load_site
+    from ones_slurm.report.columns import chosen
+
+    columns = chosen(format) if format else ()
+    settings = load_site(site)
+    selection = _selection(
+        any_time=bool(jobs or dump),
+        start=starttime,
+        end=endtime,
+        users=_words(user),
+        everybody=allusers,
+        accounts=_words(account),
+        partitions=_words(partition),
+        job_ids=_words(jobs),
+    )
+    rows, now_s = _from_dump(dump, selection) if dump else _from_slurm(selection)
+    if not rows:
+        raise NotFound("no job is found that fits", hint="widen it: -S now-7days for the last week, -a for all users")
+    found = _histories(rows, now_s, settings)
+    if journal or not dump:
+        found = _explained(found, journal or settings.daemon.journal, asked=journal is not None)
+    _print(found, columns, parsable=parsable, as_json=as_json)
+    for history in found:
+        for warning in history.warnings:
+            _warn(f"job {history.job_id}: {warning}")
+
+
+def _selection(
+    *, any_time: bool, start: str | None, end: str | None, users: tuple[str, ...], everybody: bool, **more: Any
+) -> Selection:
+    from ones_slurm.model.errors import UsageError
+    from ones_slurm.report.selection import Selection
+    from ones_slurm.report.when import parse_when
+
+    now = datetime.now()
+    since_s = 0.0 if any_time and start is None else parse_when(start or "midnight", now)
+    until_s = None if end is None else parse_when(end, now)
+    if until_s is not None and until_s < since_s:
+        raise UsageError(f"-E {end} lies before -S {start or 'midnight'}", hint="give an earlier -S")
+    if not (users or everybody or any_time or os.getuid() == 0):
+        users = (pwd.getpwuid(os.getuid()).pw_name,)
+    return Selection(since_s=since_s, until_s=until_s, users=users, **more)
+
+
+def _from_slurm(selection: Selection) -> tuple[list[AccountingRow], float]:
+    from ones_slurm.report.selection import read_rows
+    from ones_slurm.slurm.cli_client import CommandClient
+
+    return read_rows(CommandClient(), selection), time.time()
+
+
+def _from_dump(path: Path, selection: Selection) -> tuple[list[AccountingRow], float]:
+    """The rows, and until when running jobs are counted: a dump knows nothing of what came after it."""
+    from ones_slurm.report.dump import read_dump
+
+    dump = read_dump(path)
+    if dump.unreadable:
+        _warn(f"{path}: {dump.unreadable} lines are no rows of sacct and are not counted")
+    return selection.of(dump.rows), dump.last_s if selection.until_s is None else selection.until_s
+
+
+def _histories(rows: Sequence[AccountingRow], now_s: float, site: Site) -> list[JobHistory]:
+    from ones_slurm.report.segments import histories
+
+    per_node = {name: partition.gpus_per_node for name, partition in site.partitions.items()}
+    return histories(rows, now_s=now_s, gpus_per_node=per_node)
+
+
+def _explained(histories: list[JobHistory], path: Path, *, asked: bool) -> list[JobHistory]:
+    """With batches and reasons out of onesd's journal; without them where the site's may not be read."""
+    from ones_slurm.engine.journal import Journal
+    from ones_slurm.report.moves import with_moves
+
+    if not asked and not os.access(path, os.R_OK):
+        return histories
+    with Journal.read(path) as journal:
+        return [with_moves(history, journal.moves(history.job_id)) for history in histories]
+
+
+def _print(jobs: Sequence[JobHistory], columns: Chosen, *, parsable: bool, as_json: bool) -> None:
+    import msgspec
+    from rich.console import Console
+
+    from ones_slurm.report import table
+    from ones_slurm.report.columns import report_values
+
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(report_values(jobs)), indent=1))
+    elif parsable:
+        _lines(table.parsable(jobs, columns or table.EVERYTHING))
+    elif sys.stdout.isatty():
+        table.on_terminal(Console(), jobs, columns or table.DEFAULT)
+    else:
+        _lines(table.plain(jobs, columns or table.DEFAULT))
+
+
+def _lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def _words(given: str | None) -> tuple[str, ...]:
+    return tuple(word.strip() for word in given.split(",") if word.strip()) if given else ()
+
+
+def _warn(text: str) -> None:
+    click.echo(f"ones: {text}", err=True)
