@@ -191,6 +191,7 @@ def _check(file: io.BufferedReader) -> int:
     if whole < _TRAILER.size:
         raise Broken("is truncated")
     file.seek(whole - _TRAILER.size)
+    length: int
     length, wanted, mark = _TRAILER.unpack(file.read(_TRAILER.size))
     if mark != _MARK or length != whole - _TRAILER.size:
         raise Broken("is truncated")

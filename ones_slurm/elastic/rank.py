@@ -69,9 +69,9 @@ def own_address(interface: str = "") -> str:
         known = ", ".join(f"{name} ({its})" for name, its in _addresses().items())
         raise Failed(f"the interface {interface} has no IPv4 address here", hint=f"launcher.interface; known: {known}")
     with contextlib.suppress(OSError):
-        for *_, (address, _port) in socket.getaddrinfo(socket.gethostname(), 0, socket.AF_INET, socket.SOCK_STREAM):
-            if not address.startswith("127."):
-                return str(address)
+        for found in socket.getaddrinfo(socket.gethostname(), 0, socket.AF_INET, socket.SOCK_STREAM):
+            if not (its := str(found[4][0])).startswith("127."):
+                return its
     return next((its for its in _addresses().values() if not its.startswith("127.")), "127.0.0.1")
 
 

@@ -115,6 +115,21 @@ class RunFolder:
         """The latest word of rank 0, of whichever generation."""
         return _read(self.path / "progress.json", Word)
 
+    def begin_generation(self) -> Progress:
+        """Voids what was said in the last generation and returns how far that one came.
+
+        On a full disk the last word is removed instead: nobody may take it for one of the new generation.
+        """
+        self.clear_order()
+        last = self.read_word()
+        if last is None:
+            return Progress()
+        try:
+            self.write_word(msgspec.structs.replace(last, generation=-1, left=False, declined=None))
+        except OSError:
+            (self.path / "progress.json").unlink(missing_ok=True)
+        return last.progress
+
     def add_generation(self, line: GenerationLine) -> None:
         """Appends a finished generation."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -45,8 +45,9 @@ class Speaker:
         self._batch, self._base_batch = batch, base_batch
 
     def wants_leave(self) -> bool:
-        """Whether there is an order to leave that was not declined before."""
+        """Whether there is an order to leave that was not declined. Once the wrapper took it away, that is history."""
         if not self._folder.order_path.exists():
+            self._declined = None
             return False
         order = self._folder.read_order()
         return order is not None and (self._declined is None or order.generation != self._declined.generation)

@@ -6,11 +6,14 @@ import os
 import pathlib
 import socket
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import torch
 import torch.distributed as dist
+from torch.distributed import PrefixStore, TCPStore, rendezvous  # type: ignore[attr-defined]
 
+from ones_slurm.elastic.agreement import Store
 from ones_slurm.model.errors import UsageError
 
 # torch's own default for collectives; a rank waits at the store no longer than it would in an all-reduce.
@@ -32,7 +35,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     lr_scale: float = 1.0
     checkpoint_every_s: float = 60.0
     folder: pathlib.Path | None = None
-    store: dist.Store | None = None
+    store: Store | None = None
 
     @property
     def device(self) -> torch.device:
@@ -62,7 +65,7 @@ def join(env: Mapping[str, str] = os.environ) -> World:
             lr_scale=float(env.get("ONES_LR_SCALE", "1")),
             checkpoint_every_s=float(env.get("ONES_CHECKPOINT_EVERY_S", "60")),
             folder=pathlib.Path(folder) if folder else None,
-            store=dist.PrefixStore("ones", store) if store else None,
+            store=PrefixStore("ones", store) if store else None,
         )
     except (ValueError, KeyError) as error:
         raise UsageError(
@@ -74,7 +77,7 @@ def join(env: Mapping[str, str] = os.environ) -> World:
             torch.cuda.set_device(local_rank)
         dist.init_process_group(
             "nccl" if gpus >= int(env.get("LOCAL_WORLD_SIZE", "1")) and dist.is_nccl_available() else "gloo",
-            store=dist.PrefixStore("group", store),
+            store=PrefixStore("group", store),
             rank=rank,
             world_size=size,
         )
@@ -88,15 +91,15 @@ def leave() -> None:
             dist.destroy_process_group()
 
 
-def _store(rank: int, size: int, env: Mapping[str, str]) -> dist.Store:
+def _store(rank: int, size: int, env: Mapping[str, str]) -> Any:
     if env.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        return next(iter(dist.rendezvous("env://", rank, size)))[0]
+        return next(iter(rendezvous("env://", rank, size)))[0]
     listening = env.get("ONES_STORE_FD") if rank == 0 else None
     # The descriptor is this process's own affair: a child that inherits it would keep the port.
     if listening is not None:
         os.set_inheritable(int(listening), False)
         _must_listen(int(listening))
-    return dist.TCPStore(
+    return TCPStore(
         env["MASTER_ADDR"],
         int(env["MASTER_PORT"]),
         size,

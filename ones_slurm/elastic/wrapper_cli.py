@@ -1,0 +1,185 @@
+"""The command `ones-run`."""
+
+import os
+import pathlib
+import signal
+import sys
+import time
+
+import click
+
+from ones_slurm.elastic.allocation import Identity, NoAllocation, SlurmAllocation, identity, ranks_per_node
+from ones_slurm.elastic.launch import (
+    Generation,
+    Script,
+    as_typed,
+    rank_starter_beside,
+    signal_of,
+    srun_line,
+    step_environment,
+)
+from ones_slurm.elastic.link import Link
+from ones_slurm.elastic.runfolder import RunFolder
+from ones_slurm.elastic.step import LocalStep, SrunStep, Step
+from ones_slurm.elastic.wrapper import Wrapper
+from ones_slurm.model.errors import OnesError, Unreachable, UsageError
+from ones_slurm.model.settings import Site, load_site
+from ones_slurm.model.wish import parse_wish
+from ones_slurm.peer.client import Client
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--dir", "folder", type=click.Path(path_type=pathlib.Path), help="The run folder: checkpoints and more.")
+@click.option("--lr", type=click.FloatRange(min=0, min_open=True), help="What {lr} stands for, at the base batch.")
+@click.option("--batch", type=click.IntRange(min=1), help="The global batch where neither onesd nor a wish says one.")
+@click.option(
+    "--checkpoint-every",
+    "checkpoint_every_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often the training API saves.",
+)
+@click.option("--ranks-per-node", type=click.IntRange(min=1), help="Default: one for each GPU of the job on a node.")
+@click.option("--site", type=click.Path(path_type=pathlib.Path), help="The site file.")
+@click.option("--dry-run", is_flag=True, help="Print the line that would be run, and do nothing.")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def main(  # noqa: PLR0917 - click passes them by name
+    folder: pathlib.Path | None,
+    lr: float | None,
+    batch: int | None,
+    checkpoint_every_s: float,
+    ranks_per_node: int | None,
+    site: pathlib.Path | None,
+    dry_run: bool,
+    debug: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Train with COMMAND, at the size that the co-scheduler chooses, for as long as the job lives.
+
+    In a batch script: `exec ones-run -- python train.py`. The script uses ones_slurm.elastic, or takes its numbers
+    from the command line: {local_batch} {batch} {lr} {checkpoint} {world}. Without Slurm, COMMAND simply runs.
+    """
+    try:
+        run = _Run(
+            script=Script(command=command, lr=lr),
+            site=load_site(site),
+            folder=folder,
+            batch=batch,
+            checkpoint_every_s=checkpoint_every_s,
+            ranks_per_node=ranks_per_node,
+        )
+        sys.exit(run.show() if dry_run else run.go())
+    except OnesError as error:
+        if debug:
+            raise
+        print(f"ones-run: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+class _Run:
+    """The parts of one `ones-run`, put together from its options and the environment."""
+
+    def __init__(
+        self,
+        *,
+        script: Script,
+        site: Site,
+        folder: pathlib.Path | None,
+        batch: int | None,
+        checkpoint_every_s: float,
+        ranks_per_node: int | None,
+    ) -> None:
+        script.check()
+        self._script, self._site, self._checkpoint_every_s = script, site, checkpoint_every_s
+        self._signal = signal_of(site.launcher)
+        self._job: Identity | None = identity(os.environ)
+        self._allocation = SlurmAllocation(self._job.job_id, os.environ) if self._job else NoAllocation()
+        self._folder = RunFolder(folder or _default_folder(self._job))
+        self._batch, self._ranks_per_node = batch, ranks_per_node
+
+    def show(self) -> int:
+        """Prints what `go` would start first."""
+        print(as_typed(self._line(self._first())))
+        return 0
+
+    def go(self) -> int:
+        """Trains to the end; returns the exit code."""
+        self._folder.prepare()
+        first = self._first()
+        wrapper = Wrapper(
+            folder=self._folder,
+            script=self._script,
+            allocation=self._allocation,
+            start=self._start,
+            save_signal=self._signal,
+            leave_timeout_s=self._site.moves.leave_timeout_s,
+            restarts=self._job.restarts if self._job else 0,
+        )
+        if self._job is not None:
+            wrapper.connect(Link(Client(self._site.daemon), self._job.job_id, wrapper.describe))
+        signal.signal(self._signal, wrapper.on_save_signal)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, wrapper.on_term)
+        return wrapper.run(first)
+
+    def _first(self) -> Generation:
+        """As the last generation of this run folder was, or the job's own size in its first run."""
+        nodes = self._allocation.nodes() or (() if self._job else ("localhost",))
+        if not nodes:
+            raise Unreachable("cannot find out which nodes this job holds", hint="is squeue on this node's PATH?")
+        per_node = self._ranks_per_node or (ranks_per_node(os.environ, self._site) if self._job else 1)
+        past = self._folder.generations()
+        if past:
+            return Generation(
+                number=past[-1].generation,
+                nodes=nodes,
+                ranks_per_node=per_node,
+                batch=past[-1].batch,
+                lr_scale=past[-1].lr_scale,
+            )
+        return Generation(number=0, nodes=nodes, ranks_per_node=per_node, batch=self._first_batch())
+
+    def _first_batch(self) -> int:
+        """The base batch: `--batch`, else the lower bound of the wish; 0 leaves it to a script with our API."""
+        if self._batch is not None or not self._script.foreign:
+            return self._batch or 0
+        wish = parse_wish(self._allocation.comment())
+        if wish is None or wish.batch is None:
+            raise UsageError(
+                "nobody says which global batch the command's placeholders start from",
+                hint="ones-run --batch 64 -- …, or sbatch --comment=ones:nodes=1-4,batch=64-512",
+            )
+        return wish.batch.low
+
+    def _line(self, generation: Generation) -> list[str]:
+        command = self._script.for_generation(generation, self._folder)
+        if self._job is None:
+            return command
+        return srun_line(generation, self._site.launcher, rank_starter_beside(sys.argv[0]), command)
+
+    def _start(self, generation: Generation) -> Step:
+        env = step_environment(
+            os.environ,
+            generation,
+            self._script,
+            self._folder,
+            self._site.launcher,
+            batch_host=self._job.batch_host if self._job else "",
+            checkpoint_every_s=self._checkpoint_every_s,
+        )
+        if self._job is not None:
+            return SrunStep(self._line(generation), env)
+        try:
+            return LocalStep(self._line(generation), env, generation.ranks, foreign=self._script.foreign)
+        except OSError as error:
+            raise UsageError(f"cannot run {self._script.command[0]}: {error.strerror}") from error
+
+
+def _default_folder(job: Identity | None) -> pathlib.Path:
+    """`ones-runs/<job id>` where the job was submitted; outside of Slurm a new folder here for each run."""
+    if job is not None:
+        return pathlib.Path(job.submit_dir) / "ones-runs" / job.job_id
+    return pathlib.Path("ones-runs") / f"local-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
