@@ -60,6 +60,14 @@ def down(name: str, every: bool) -> None:
 
 
 @command.command()
+def packages() -> None:
+    """Install the Debian packages of a lab that are missing; no service is started or enabled by it."""
+    from ones_slurm.lab.packages import ensure
+
+    ensure()
+
+
+@command.command()
 def status() -> None:
     """List the labs on this machine, one a line: name, state, nodes x GPUs, profile, folder."""
     from ones_slurm.lab import Lab, lab_names

@@ -19,6 +19,7 @@ from .blueprint import Blueprint, Built
 from .codec import from_json, to_json
 from .hosts import CHECKOUT, Hosts, search_path
 from .services import Services, mariadb_options
+from .site_file import site_file
 from .slurm_conf import DATABASE, GPU_FOLDER, config_files
 from .spec import PROFILES, USERS, LabSpec
 from .state import LabState, start_ticks
@@ -61,7 +62,8 @@ def write_folder(state: LabState) -> None:
         # database is broken ever after ("Number of columns in result (=1) ... (=0)"), and slurmdbd gives up.
         "database.sql": (f"CREATE DATABASE IF NOT EXISTS {DATABASE};\n", 0o644),
     }
-    for where, files in (("etc", etc), ("slurm", config_files(spec, folder, (int(year), int(month))))):
+    slurm = {"ones.toml": (site_file(spec), 0o644)} | config_files(spec, folder, (int(year), int(month)))
+    for where, files in (("etc", etc), ("slurm", slurm)):
         for name, (text, mode) in files.items():
             _write(folder / where / name, text.encode(), mode)
     _write(folder / "etc" / "munge.key", secrets.token_bytes(MUNGE_KEY_BYTES), 0o600)

@@ -64,20 +64,23 @@ def ensure() -> None:
         raise NotAllowed(f"packages are missing: {' '.join(absent)}", hint=f"as root: {' '.join(command)}")
     enabled_before = _enabled_links()
     with _no_service_starts():
-        done = subprocess.run(
-            command,
-            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        # A new machine has no package lists, or old ones; if they cannot be had, the installation says what is wrong.
+        _apt("apt-get", "update")
+        done = _apt(*command)
     for link in _enabled_links() - enabled_before:
         _disable(link)
     if done.returncode != 0:
-        raise Failed(
-            f"`{' '.join(command)}` ended with {done.returncode}:\n{done.stderr[-2000:].strip()}",
-            hint="if a package cannot be found, run `apt-get update` first",
-        )
+        raise Failed(f"`{' '.join(command)}` ended with {done.returncode}:\n{done.stderr[-2000:].strip()}")
+
+
+def _apt(*command: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command,
+        env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @contextmanager

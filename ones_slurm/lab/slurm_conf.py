@@ -11,6 +11,7 @@ MUNGE_SOCKET = Path("/run/munge/munge.socket.2")
 MARIADB_SOCKET = Path("/run/mysqld/mysqld.sock")
 DATABASE = "slurm_acct_db"
 NODE_MEMORY_MIB = 64_000
+PARTITIONS = ("gpu", "other")
 
 Version = tuple[int, int]
 
@@ -89,7 +90,7 @@ def slurm_conf(spec: LabSpec, folder: Path) -> str:
     lines += [
         f"PartitionName={name} Nodes=ALL Default={default} MaxTime=2-00:00:00 DefaultTime=01:00:00 State=UP "
         f"OverSubscribe={share}"
-        for name, default in (("gpu", "YES"), ("other", "NO"))
+        for name, default in zip(PARTITIONS, ("YES", "NO"), strict=True)
     ]
     return "\n".join(lines) + "\n"
 

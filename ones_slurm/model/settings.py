@@ -1,6 +1,6 @@
 """The site file: one TOML, one reader, every key checked, every number with its unit in its name.
 
-`onesd`, the wrapper and the commands read the same file: `--site`, else `$ONES_SITE`, else `/etc/ones-slurm/site.toml`.
+`onesd`, the wrapper and the commands read the same file: `--site`, else `$ONES_SITE`, else `/etc/slurm/ones.toml`.
 """
 
 import difflib
@@ -14,7 +14,8 @@ import toml
 
 from ones_slurm.model.errors import UsageError
 
-DEFAULT_PATH = pathlib.Path("/etc/ones-slurm/site.toml")
+# Beside slurm.conf, which every site already spreads over all its hosts.
+DEFAULT_PATH = pathlib.Path("/etc/slurm/ones.toml")
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -84,6 +85,11 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     munge_socket: str = ""
     state_dir: str = "/var/lib/ones-slurm"
     admins: tuple[str, ...] = ()
+
+    @property
+    def journal(self) -> pathlib.Path:
+        """Where `onesd` writes all that it decides, and the reports read it."""
+        return pathlib.Path(self.state_dir) / "journal.sqlite"
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
