@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def _size(action: Action) -> str:
     """The node count that an action leads to; a rebatch leaves it as it is."""
-    keep = getattr(action, "keep", None)
-    return str(len(keep)) if keep is not None else str(getattr(action, "nodes", "-"))
+    held = getattr(action, "keep", getattr(action, "allocation", None))
+    return str(len(held)) if held is not None else str(getattr(action, "nodes", "-"))
 
 
 TARGETS: tuple[Column[Target], ...] = (

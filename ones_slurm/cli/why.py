@@ -9,7 +9,8 @@ import click
 from ones_slurm.cli.table import plain
 
 if TYPE_CHECKING:
-    from ones_slurm.daemon.answers import Decision, Why
+    from ones_slurm.daemon.answers import Why
+    from ones_slurm.engine.records import StoryLine
 
 
 @click.command()
@@ -17,32 +18,50 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="as JSON with a version")
 @click.pass_obj
 def command(site: str | None, job_id: str, as_json: bool) -> None:
-    """Print each decision about a job, oldest first, with its reason and its numbers."""
+    """Print each decision about a job, oldest first, with its reason and its numbers.
+
+    Asks onesd; where that does not answer, reads its journal, if you may.
+    """
     import msgspec
 
-    why = _ask(site, job_id)
+    from ones_slurm.model.errors import NotFound
+
+    why = _story(site, job_id)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(why), indent=1))
         return
-    for decision in why.decisions:
-        click.echo(plain(_line(decision)))
+    if not why.story:
+        raise NotFound(f"nothing was ever decided about job {job_id}", hint="has it a wish, and did onesd see it?")
+    for line in why.story:
+        click.echo(plain(_text(line)))
 
 
-def _ask(site: str | None, job_id: str) -> Why:
+def _story(site: str | None, job_id: str) -> Why:
+    import os
+
     from ones_slurm.cli.show import job_path
     from ones_slurm.daemon.answers import Why
+    from ones_slurm.engine.journal import Journal
+    from ones_slurm.model.errors import Unreachable
     from ones_slurm.model.settings import load_site
     from ones_slurm.peer.client import Client
 
-    return Client(load_site(site).daemon).get(f"{job_path(job_id)}/why", Why)
+    path, daemon = job_path(job_id), load_site(site).daemon
+    try:
+        return Client(daemon).get(f"{path}/why", Why)
+    except Unreachable:
+        if not os.access(daemon.journal, os.R_OK):
+            raise
+    with Journal.read(daemon.journal) as journal:
+        return Why(job_id=job_id, story=tuple(journal.story(job_id)))
 
 
-def _line(decision: Decision) -> str:
+def _text(line: StoryLine) -> str:
     import datetime
 
-    at = datetime.datetime.fromtimestamp(decision.at_s).astimezone().isoformat(" ", "seconds")
-    size = [f"{value} {word}" for word, value in (("nodes", decision.nodes), ("batch", decision.batch)) if value]
-    numbers = [f"{name}={value:g}" for name, value in decision.numbers.items()]
-    head = " ".join([at, f"tick {decision.tick}", decision.what, *size])
-    tail = f" ({', '.join(numbers)})" if numbers else ""
-    return f"{head}: {decision.reason}{tail}" if decision.reason else head + tail
+    at = datetime.datetime.fromtimestamp(line.at_s).astimezone().isoformat(" ", "seconds")
+    what = [f"generation {line.generation}"] if line.generation is not None else []
+    what += [f"{value} {word}" for word, value in (("nodes", line.nodes), ("batch", line.batch)) if value]
+    numbers = ", ".join(f"{name}={value:g}" for name, value in line.numbers.items())
+    head = f"{at}  tick {line.tick}  {line.what}" + (f" ({', '.join(what)})" if what else "")
+    return head + (f": {line.reason}" if line.reason else "") + (f" [{numbers}]" if numbers else "")

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from ones_slurm.engine.records import StoryLine
 from ones_slurm.model.plan import Action, Target
 
 
@@ -44,24 +45,11 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     version: Literal[1] = 1
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a job's story: a decision with its reason and numbers, an action, or what became of it."""
-
-    at_s: float
-    tick: int
-    what: str
-    reason: str = ""
-    generation: int | None = None
-    nodes: int | None = None
-    batch: int | None = None
-    numbers: dict[str, float] = {}
-
-
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """A job's decisions, oldest first."""
+    """All that was ever decided about a job, done to it and told of it, oldest first."""
 
     job_id: str
-    decisions: tuple[Decision, ...]
+    story: tuple[StoryLine, ...]
     version: Literal[1] = 1
 
 
@@ -76,16 +64,11 @@ class PlanNow(msgspec.Struct, frozen=True, kw_only=True):
     version: Literal[1] = 1
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether Slurm answers; `message` says why not, and since when."""
-
-    answers: bool
-    version: str = ""
-    message: str = ""
-
-
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """The daemon itself. `mode` is act or observe; `owner` is set when it manages one user's jobs only."""
+    """The daemon itself. `mode` is act or observe; `owner` is set when it manages one user's jobs only.
+
+    `trouble` says why there is no newer tick (Slurm does not answer, say), empty when all is well.
+    """
 
     program: str
     mode: str
@@ -95,10 +78,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     started_s: float
     tick: int
     last_tick_s: float | None
-    tick_took_s: float | None
+    tick_took_s: float
     jobs: int
     elastic_jobs: int
     moves: int
-    slurm: Health
+    slurm_version: str = ""
+    trouble: str = ""
     owner: str | None = None
     version: Literal[1] = 1

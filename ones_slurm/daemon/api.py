@@ -41,8 +41,8 @@ class Desk(Protocol):
         """Takes down what a job says of itself."""
         ...
 
-    def reply(self, job_id: str, sync: Sync) -> Reply:
-        """The standing order if this `Sync` has not followed it yet, else an empty reply."""
+    def reply(self, job_id: str) -> Reply:
+        """The standing order if the job's last `Sync` has not followed it yet, else an empty reply."""
         ...
 
     def listen(self, job_id: str, wake: Callable[[], object]) -> Callable[[], None]:
@@ -63,12 +63,12 @@ class Desk(Protocol):
 
 
 class Door:
-    """The handlers. `stopping` is set once, when the daemon ends, so that no long poll holds it up."""
+    """The handlers, on one desk."""
 
     def __init__(self, desk: Desk, owners: Owners) -> None:
         self._desk = desk
         self._owners = owners
-        self.stopping = asyncio.Event()
+        self._stopping = False
         self._waiting: set[asyncio.Event] = set()
 
     async def sync(self, request: web.Request, caller: Caller) -> web.Response:
@@ -77,7 +77,7 @@ class Door:
         await self._owners.check_may_steer(caller, job_id)
         message = _decoded(await request.read())
         self._desk.accept(job_id, message)
-        return _json(await self._reply(job_id, message, wait_s))
+        return _json(await self._reply(job_id, wait_s))
 
     async def queue(self, _: web.Request, caller: Caller) -> web.Response:
         queue = self._desk.queue()
@@ -117,12 +117,12 @@ class Door:
         return web.Response(body=self._desk.metrics(), content_type="text/plain", charset="utf-8")
 
     def stop(self) -> None:
-        """Lets every long poll return what stands now."""
-        self.stopping.set()
+        """Lets every long poll return what stands now, so that none holds up the daemon's end."""
+        self._stopping = True
         for changed in self._waiting:
             changed.set()
 
-    async def _reply(self, job_id: str, message: Sync, wait_s: float) -> Reply:
+    async def _reply(self, job_id: str, wait_s: float) -> Reply:
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
         changed = asyncio.Event()
@@ -131,9 +131,9 @@ class Door:
         try:
             while True:
                 changed.clear()
-                reply = self._desk.reply(job_id, message)
+                reply = self._desk.reply(job_id)
                 left_s = until - loop.time()
-                if reply.order is not None or left_s <= 0 or self.stopping.is_set():
+                if reply.order is not None or left_s <= 0 or self._stopping:
                     return reply
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(left_s):

@@ -8,6 +8,9 @@ import pytest
 import toml
 from desk import PaperDesk, open_door
 
+from ones_slurm.engine.journal import Journal
+from ones_slurm.model.settings import Daemon
+
 
 def ones(*words, site=None, env=None):
     """One command as a script would run it."""
@@ -81,6 +84,19 @@ def test_why_tells_reason_and_numbers(site):
     shown = ones("why", "11", site=site)
     assert shown.returncode == 0, shown.stderr
     assert "because" in shown.stdout
+
+
+def test_why_reads_the_journal_where_onesd_does_not_answer(tmp_path):
+    settings = Daemon(auth="socket", socket=str(tmp_path / "none.sock"), state_dir=str(tmp_path))
+    path = tmp_path / "site.toml"
+    path.write_text(toml.dumps({"daemon": {"auth": "socket", "socket": settings.socket, "state_dir": str(tmp_path)}}))
+    assert ones("why", "11", site=path).returncode == 4
+    with Journal.open(settings.journal) as journal:
+        journal.event(1.0, "left the queue", "11")
+    told = ones("why", "11", site=path)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.endswith("event: left the queue\n")
+    assert ones("why", "12", site=path).returncode == 5
 
 
 @pytest.mark.parametrize("job", ["eleven", "-1", "11;id", "../status"])

@@ -9,9 +9,10 @@ import threading
 
 from aiohttp import web
 
-from ones_slurm.daemon.answers import Decision, Health, JobRow, PlanNow, Queue, State, Why
+from ones_slurm.daemon.answers import JobRow, PlanNow, Queue, State, Why
 from ones_slurm.daemon.api import build_app
 from ones_slurm.daemon.owners import Owners
+from ones_slurm.engine.records import StoryLine
 from ones_slurm.model.plan import Shrink, Target
 from ones_slurm.model.settings import Daemon
 from ones_slurm.model.wire import Reply
@@ -36,9 +37,8 @@ class PaperDesk:
     def accept(self, job_id, sync):
         self.heard.append((job_id, sync))
 
-    def reply(self, job_id, sync):
-        order = self._orders.get(job_id)
-        return Reply(order if order and order.generation != sync.generation else None)
+    def reply(self, job_id):
+        return Reply(self._orders.get(job_id))
 
     def listen(self, job_id, wake):
         entry = (job_id, wake)
@@ -65,7 +65,7 @@ class PaperDesk:
         return self._row(job_id) if job_id in self.owners else None
 
     def why(self, job_id):
-        return Why(job_id=job_id, decisions=(Decision(at_s=1.0, tick=1, what="plan", reason="because"),))
+        return Why(job_id=job_id, story=(StoryLine(at_s=1.0, tick=1, what="decision", reason="because"),))
 
     def plan(self):
         return PlanNow(
@@ -77,7 +77,6 @@ class PaperDesk:
         )
 
     def state(self):
-        health = Health(answers=True, version="22.05.8")
         return State(
             program="0",
             mode="act",
@@ -91,7 +90,7 @@ class PaperDesk:
             jobs=1,
             elastic_jobs=1,
             moves=0,
-            slurm=health,
+            slurm_version="22.05.8",
         )
 
     def metrics(self):
