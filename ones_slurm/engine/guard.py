@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ones_slurm.engine.holdings import check_holdings, check_rearranging, check_shares
-from ones_slurm.engine.invariants import InvariantError as InvariantError
+from ones_slurm.engine.invariants import InvariantError as InvariantError  # noqa: PLC0414 -- known here
 from ones_slurm.engine.invariants import check_batch, check_unique
 from ones_slurm.model.cluster import ClusterView, JobState, JobView
 from ones_slurm.model.plan import Action, Outcome, Plan, Shrink, Target

@@ -32,8 +32,8 @@ BUSY_S = 10.0
 class Journal:
     """The one writer (`Journal.open`) or a reader (`Journal.read`) of a journal file."""
 
-    def __init__(self, db: sqlite3.Connection, lock: int | None = None) -> None:
-        self._db, self._lock, self._run = db, lock, 0
+    def __init__(self, db: sqlite3.Connection, place: pathlib.Path, lock: int | None = None) -> None:
+        self._db, self._place, self._lock, self._run = db, place, lock, 0
         self._said: dict[str, tuple[str, str | None]] = {}
 
     @classmethod
@@ -53,7 +53,7 @@ class Journal:
         except (sqlite3.Error, Failed) as error:
             os.close(lock)
             raise error if isinstance(error, Failed) else _unusable(place, error) from error
-        return cls(db, lock)
+        return cls(db, place, lock)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
@@ -69,7 +69,7 @@ class Journal:
             schema.check(db.execute("pragma user_version").fetchone()[0], str(place))
         except sqlite3.Error as error:
             raise _unusable(place, error) from error
-        return cls(db)
+        return cls(db, place)
 
     def close(self) -> None:
         """Ends the connection and, for the writer, lets the next one in."""
@@ -86,10 +86,12 @@ class Journal:
 
     def begin_run(self, run: Run, now_s: float) -> None:
         """Says who decides from now on; ticks refer to it."""
-        self._run = self._db.execute(
-            "insert into runs(started_s, policy, seed, version, site, mode) values (?, ?, ?, ?, ?, ?) returning run",
-            (now_s, run.policy, run.seed, run.version, run.site, run.mode),
-        ).fetchone()[0]
+        with self._transaction():
+            self._run = self._db.execute(
+                "insert into runs(started_s, policy, seed, version, site, mode) "
+                "values (?, ?, ?, ?, ?, ?) returning run",
+                (now_s, run.policy, run.seed, run.version, run.site, run.mode),
+            ).fetchone()[0]
 
     def record(self, tick: Tick) -> None:
         """Writes a whole tick, or nothing of it. A decision that says the same as the last on that job is left out."""
@@ -125,19 +127,22 @@ class Journal:
 
     def end(self, outcome: Outcome, now_s: float) -> None:
         """Writes what became of an action; only the first final word counts."""
-        self._db.execute(
-            "update actions set outcome = ?, reason = ?, ended_s = ? "
-            "where job_id = ? and generation = ? and ended_s is null",
-            (outcome.status, outcome.reason, now_s, outcome.job_id, outcome.generation),
-        )
+        with self._transaction():
+            self._db.execute(
+                "update actions set outcome = ?, reason = ?, ended_s = ? "
+                "where job_id = ? and generation = ? and ended_s is null",
+                (outcome.status, outcome.reason, now_s, outcome.job_id, outcome.generation),
+            )
 
     def event(self, now_s: float, what: str, job_id: str = "") -> None:
         """Writes something worth knowing that is no decision: a job's change, a refused plan, a silent cluster."""
-        self._db.execute("insert into events values (?, ?, ?)", (now_s, job_id, what))
+        with self._transaction():
+            self._db.execute("insert into events values (?, ?, ?)", (now_s, job_id, what))
 
     def prune(self, views_before_s: float) -> int:
         """Drops views older than that, the bulk of the file; returns how many. Decisions and actions stay."""
-        return self._db.execute("delete from views where last_s < ?", (views_before_s,)).rowcount
+        with self._transaction():
+            return self._db.execute("delete from views where last_s < ?", (views_before_s,)).rowcount
 
     def last_tick(self) -> int:
         """The number of the last tick, 0 before the first."""
@@ -169,12 +174,13 @@ class Journal:
 
     def moves(self, job_id: str | None = None) -> list[MoveRow]:
         """Every action with its end, of one job or of all, oldest first."""
+        columns = MoveRow.__struct_fields__
         rows = self._db.execute(
-            "select job_id, generation, kind, from_nodes, to_nodes, batch, sent_s, outcome, ended_s, reason, "
-            "coalesce(json_extract(action, '$.reason'), '') from actions where ?1 is null or job_id = ?1 order by sent_s, job_id, generation",
+            f"select {', '.join(columns)} from actions where ?1 is null or job_id = ?1 "
+            "order by sent_s, job_id, generation",
             (job_id,),
         )
-        return [msgspec.convert(dict(zip(MoveRow.__struct_fields__, row, strict=True)), MoveRow) for row in rows]
+        return [msgspec.convert(dict(zip(columns, row, strict=True)), MoveRow) for row in rows]
 
     def story(self, job_id: str) -> list[StoryLine]:
         """All that was ever decided about a job, done to it and told of it, oldest first."""
@@ -213,13 +219,18 @@ class Journal:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._db.execute("begin immediate")
+        """All or nothing. Raises `Failed` when the disk does not take it."""
         try:
-            yield
-        except BaseException:
-            self._db.execute("rollback")
-            raise
-        self._db.execute("commit")
+            self._db.execute("begin immediate")
+            try:
+                yield
+                self._db.execute("commit")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("rollback")
+                raise
+        except sqlite3.Error as error:
+            raise _unusable(self._place, error) from error
 
 
 def encode_plan(plan: Plan) -> bytes:

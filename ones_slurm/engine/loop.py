@@ -1,5 +1,6 @@
 """The loop: observe, decide, reconcile, write down, act, wait. It keeps nothing that the journal does not hold."""
 
+import contextlib
 import logging
 import threading
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from ones_slurm.engine.reconcile import reconcile
 from ones_slurm.engine.records import Tick
 from ones_slurm.engine.replay import chance
 from ones_slurm.model.cluster import ClusterView
-from ones_slurm.model.errors import OnesError
+from ones_slurm.model.errors import Failed, OnesError
 from ones_slurm.model.plan import Action, Outcome, Plan, Status
 from ones_slurm.model.settings import Engine as EngineSettings
 from ones_slurm.model.sockets import Cluster, Event, Policy
@@ -76,11 +77,14 @@ class Engine:
     def wait(self, until_s: float) -> list[Event]:
         """Lets the cluster carry moves on, and writes down what happened."""
         events = self._cluster.wait(until_s)
-        for event in events:
-            if isinstance(event, Outcome):
-                self._end(event)
-            else:
-                self._journal.event(self._cluster.now(), event.what, event.job_id)
+        try:
+            for event in events:
+                if isinstance(event, Outcome):
+                    self._end(event)
+                else:
+                    self._journal.event(self._cluster.now(), event.what, event.job_id)
+        except OnesError as error:
+            self._trouble(error)
         return events
 
     def tick(self) -> Latest:
@@ -140,8 +144,9 @@ class Engine:
     def _trouble(self, error: OnesError) -> None:
         told = str(error)
         if told != self.latest.trouble:
-            (log.error if isinstance(error, InvariantError) else log.warning)("no tick: %s", told)
-            self._journal.event(self._cluster.now(), f"no tick: {error.message}")
+            (log.error if isinstance(error, InvariantError) else log.warning)("%s", told)
+            with contextlib.suppress(Failed):  # the journal itself may be the trouble
+                self._journal.event(self._cluster.now(), error.message)
         self.latest = msgspec.structs.replace(self.latest, trouble=told)
 
     def _with_generations(self, view: ClusterView) -> ClusterView:

@@ -1,0 +1,135 @@
+"""One view out of two sources: what Slurm holds, and what the jobs say of themselves."""
+
+import functools
+from collections import Counter
+from collections.abc import Mapping
+
+from ones_slurm.model.cluster import ClusterView, JobState, JobView, Move, NodeView
+from ones_slurm.model.errors import UsageError
+from ones_slurm.model.plan import Start
+from ones_slurm.model.settings import Partition, Site
+from ones_slurm.model.wire import Phase
+from ones_slurm.model.wish import Wish, parse_wish
+from ones_slurm.slurm.board import Word
+from ones_slurm.slurm.client import JobRecord, NodeRecord, Snapshot
+from ones_slurm.slurm.moves import OpenMove
+
+# A wrapper speaks at least every 30 s, the longest a long poll lasts; three in a row missed, and it is taken for gone.
+SILENT_AFTER_S = 90.0
+# Slurm's reasons for which a pending job starts as soon as there are nodes; with any other it waits for something else.
+READY_REASONS = frozenset({"", "None", "Resources", "Priority", "Cleaning"})
+
+
+class Join:
+    """The pieces that a view is made of; `moves` and `starts` are by job id."""
+
+    def __init__(
+        self, site: Site, words: Mapping[str, Word], moves: Mapping[str, OpenMove], starts: Mapping[str, Start]
+    ) -> None:
+        self._site, self._words, self._moves, self._starts = site, words, moves, starts
+
+    def view(self, snapshot: Snapshot, now_s: float, *, can_shrink: bool, can_requeue: bool) -> ClusterView:
+        """The view at `now_s`. Linear in jobs and nodes."""
+        holders = Counter(name for record in snapshot.jobs for name in record.nodes)
+        jobs = [
+            self._job(record, now_s, holders)
+            for record in snapshot.jobs
+            if record.nodes or record.state not in (JobState.DONE, JobState.FAILED)
+        ]
+        return ClusterView(
+            now_s=now_s,
+            nodes=tuple(sorted(map(self._node, snapshot.nodes), key=lambda node: node.name)),
+            jobs=tuple(sorted(jobs, key=lambda job: (job.submit_s, job.job_id))),
+            can_shrink=can_shrink,
+            can_requeue=can_requeue,
+        )
+
+    def _job(self, record: JobRecord, now_s: float, holders: Mapping[str, int]) -> JobView:
+        job_id = record.job_id
+        word, move, start = self._words.get(job_id), self._moves.get(job_id), self._starts.get(job_id)
+        wish, wrong = wish_of(record.comment)
+        gpus_per_node = record.gpus_per_node or self._partition(record.partition).gpus_per_node
+        why_rigid = ""
+        if move is None:
+            why_rigid = (
+                wrong
+                or self._why_never(record, wish, gpus_per_node)
+                or _why_not_now(record, word, now_s)
+                or next((f"it shares node {name} with another job" for name in record.nodes if holders[name] > 1), "")
+            )
+        fresh = word is not None and word.sync.restarts >= record.restarts and record.state is not JobState.PENDING
+        batch = word.sync.batch if word is not None and fresh else start.batch if start is not None else 0
+        return JobView(
+            job_id=job_id,
+            user=record.user,
+            state=record.state,
+            asked_nodes=record.asked_nodes,
+            gpus_per_node=gpus_per_node,
+            account=record.account,
+            partition=record.partition,
+            name=record.name,
+            nodes=record.nodes,
+            batch_host=record.batch_host,
+            wish=wish,
+            elastic=not why_rigid,
+            why_rigid=why_rigid,
+            requeueable=record.requeueable and record.batch,
+            held=record.held or (record.state is JobState.PENDING and record.reason not in READY_REASONS),
+            priority=record.priority,
+            submit_s=record.submit_s,
+            start_s=record.start_s,
+            time_limit_s=record.time_limit_s,
+            restarts=record.restarts,
+            generation=max(word.sync.generation if word else 0, start.generation if start else 0),
+            batch=batch,
+            progress=word.sync.progress if word is not None else None,
+            move=_move(move, record) if move is not None else None,
+        )
+
+    def _why_never(self, record: JobRecord, wish: Wish | None, gpus_per_node: int) -> str:
+        if wish is None:
+            return "its comment holds no ones: wish"
+        if not record.batch or record.het or "[" in record.job_id:
+            return "only batch jobs that stand alone are moved (no salloc, no heterogeneous job, no unsplit array)"
+        if not self._partition(record.partition).elastic:
+            return f"the site file keeps partition {record.partition} as it is"
+        try:
+            wish.node_bounds(record.asked_nodes, gpus_per_node)
+        except UsageError as error:
+            return f"its wish cannot be met: {error.message}"
+        return ""
+
+    def _node(self, record: NodeRecord) -> NodeView:
+        counted = max((self._partition(name).gpus_per_node for name in record.partitions), default=0)
+        return NodeView(record.name, record.gpus or counted, record.usable, record.gpu_type, record.partitions)
+
+    def _partition(self, name: str) -> Partition:
+        return self._site.partitions.get(name.partition(",")[0], Partition())
+
+
+@functools.lru_cache(maxsize=20000)
+def wish_of(comment: str) -> tuple[Wish | None, str]:
+    """The wish in a comment, or why it cannot be read."""
+    try:
+        return parse_wish(comment), ""
+    except UsageError as error:
+        return None, f"its wish cannot be read: {error.message}"
+
+
+def _why_not_now(record: JobRecord, word: Word | None, now_s: float) -> str:
+    """Why a job that could be moved cannot be moved at this moment."""
+    if record.state is JobState.PENDING:
+        return ""
+    if record.state is not JobState.RUNNING:
+        return f"it is {record.state}"
+    if word is None or word.sync.restarts < record.restarts or now_s - word.heard_s > SILENT_AFTER_S:
+        return "no wrapper (ones-run) answers for it"
+    if word.sync.phase is not Phase.TRAINING:
+        return f"its wrapper says {word.sync.phase}"
+    return ""
+
+
+def _move(move: OpenMove, record: JobRecord) -> Move:
+    action = move.action
+    nodes = move.nodes if move.nodes is not None else len(record.nodes)
+    return Move(action.generation, str(action.__struct_config__.tag), move.stage, move.since_s, nodes)
