@@ -60,6 +60,19 @@ class Move(msgspec.Struct, frozen=True):
     nodes: int
 
 
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    """What an ended job leaves behind for later ones of the same user and recipe: untrusted, as all that jobs say.
+
+    `reports` are some of its progress reports in their order, `samples` what it had trained on when it ended by itself.
+    """
+
+    user: str
+    recipe: str
+    speeds: tuple[Speed, ...] = ()
+    reports: tuple[Progress, ...] = ()
+    samples: int = 0
+
+
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """One unfinished job.
 
@@ -69,6 +82,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     Where single GPUs are handed out (`ClusterView.can_reallocate`), `asked_gpus` is the size of its request and
     `allocation` what it holds. `served_gpu_s` are the GPU-seconds of its earlier generations; the present one adds
     its GPUs times the time since `start_s`. `speeds` is what it measured at each shape that it ran in so far.
+    `recipe` names what the user runs (script and arguments); jobs of one user with equal ones will behave alike.
     """
 
     job_id: str
@@ -99,6 +113,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     allocation: Allocation = ()
     served_gpu_s: float = 0.0
     speeds: tuple[Speed, ...] = ()
+    recipe: str = ""
 
     @property
     def gpus(self) -> int:
@@ -112,6 +127,7 @@ class ClusterView(msgspec.Struct, frozen=True):
     """Everything known at `now_s` (Unix seconds). Jobs are ordered by (submit_s, job_id), nodes by name.
 
     `can_reallocate` says that any job can be put on any GPUs, also on some of a node's; plans then give allocations.
+    `pause_s` is how long a job does not train when it is moved here. `past` is what is known of ended jobs, oldest first.
     """
 
     now_s: float
@@ -120,6 +136,8 @@ class ClusterView(msgspec.Struct, frozen=True):
     can_shrink: bool = True
     can_requeue: bool = True
     can_reallocate: bool = False
+    pause_s: float = 30.0
+    past: tuple[Past, ...] = ()
 
     def free_nodes(self) -> tuple[NodeView, ...]:
         """Usable nodes that no job holds."""
