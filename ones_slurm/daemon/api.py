@@ -4,14 +4,12 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 from aiohttp import web
 
-from ones_slurm.daemon.answers import JobRow, PlanNow, Queue, State, Why
 from ones_slurm.daemon.auth import Caller, NoCredential, RawHandler, doorkeeper
+from ones_slurm.daemon.desk import Desk
 from ones_slurm.daemon.owners import Owners
 from ones_slurm.model.errors import NotAllowed, NotFound, OnesError, Unreachable, UsageError
 from ones_slurm.model.settings import Daemon
@@ -24,42 +22,6 @@ MAX_BODY_BYTES = 64 * 1024
 MAX_WAIT_S = 30.0
 
 _JOB_ID = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?", re.ASCII)
-
-
-class Desk(Protocol):
-    """What stands behind the door. All methods but `why` and `look_up_owner` answer from memory, at once."""
-
-    def owner(self, job_id: str) -> str | None:
-        """The user of a job of the latest view; None when it is not in there."""
-        ...
-
-    def look_up_owner(self, job_id: str) -> str | None:
-        """The same asked of Slurm itself, which may take seconds; raises `Unreachable`."""
-        ...
-
-    def accept(self, job_id: str, sync: Sync) -> None:
-        """Takes down what a job says of itself."""
-        ...
-
-    def reply(self, job_id: str) -> Reply:
-        """The standing order if the job's last `Sync` has not followed it yet, else an empty reply."""
-        ...
-
-    def listen(self, job_id: str, wake: Callable[[], object]) -> Callable[[], None]:
-        """Has `wake` called, from any thread, when the job's order changes; returns how to end that."""
-        ...
-
-    def queue(self) -> Queue: ...
-
-    def job(self, job_id: str) -> JobRow | None: ...
-
-    def why(self, job_id: str) -> Why: ...
-
-    def plan(self) -> PlanNow: ...
-
-    def state(self) -> State: ...
-
-    def metrics(self) -> bytes: ...
 
 
 class Door:
@@ -127,7 +89,11 @@ class Door:
         until = loop.time() + wait_s
         changed = asyncio.Event()
         self._waiting.add(changed)
-        end = self._desk.listen(job_id, lambda: loop.call_soon_threadsafe(changed.set))
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(changed.set)
+
+        end = self._desk.listen(job_id, wake)
         try:
             while True:
                 changed.clear()

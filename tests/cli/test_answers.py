@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import toml
-from desk import PaperDesk, open_door
+from desk import open_door, site_text
 
 from ones_slurm.engine.journal import Journal
 from ones_slurm.model.settings import Daemon
@@ -28,9 +28,9 @@ def ones(*words, site=None, env=None):
 @pytest.fixture
 def site(tmp_path):
     """A site file that leads to a door with one job of root and one of nobody behind it."""
-    with open_door(PaperDesk({"11": "root", "12": "nobody"}), auth="socket") as daemon:
+    with open_door({"11": "root", "12": "nobody"}, auth="socket") as place:
         path = tmp_path / "site.toml"
-        path.write_text(toml.dumps({"daemon": {"auth": "socket", "socket": daemon.socket}}))
+        path.write_text(site_text(place.daemon))
         yield path
 
 
@@ -43,6 +43,7 @@ def test_the_queue_is_a_plain_whole_table_in_a_pipe(site):
         ["11", "gpu", "train", "root", "R", "2"],
         ["12", "gpu", "train", "nobody", "R", "2"],
     ]
+    assert rows[0].split()[6:] == ["4", "64", "25%", "1", "-", "others", "wait"]
     assert "\x1b" not in shown.stdout
 
 
@@ -83,7 +84,7 @@ def test_the_plan_lists_targets_and_actions(site):
 def test_why_tells_reason_and_numbers(site):
     shown = ones("why", "11", site=site)
     assert shown.returncode == 0, shown.stderr
-    assert "because" in shown.stdout
+    assert "others wait" in shown.stdout
 
 
 def test_why_reads_the_journal_where_onesd_does_not_answer(tmp_path):

@@ -1,4 +1,4 @@
-"""A desk that holds what a test puts on it, and a real door before it: aiohttp, sockets, munge and all."""
+"""A real desk (board, latest tick, a small Slurm in memory) and a real door before it, without an engine."""
 
 import asyncio
 import contextlib
@@ -7,116 +7,115 @@ import socket
 import tempfile
 import threading
 
+import msgspec
 from aiohttp import web
 
-from ones_slurm.daemon.answers import JobRow, PlanNow, Queue, State, Why
 from ones_slurm.daemon.api import build_app
+from ones_slurm.daemon.desk import Desk
+from ones_slurm.daemon.metrics import Metrics
 from ones_slurm.daemon.owners import Owners
-from ones_slurm.engine.records import StoryLine
-from ones_slurm.model.plan import Shrink, Target
-from ones_slurm.model.settings import Daemon
-from ones_slurm.model.wire import Reply
+from ones_slurm.engine.journal import Journal
+from ones_slurm.engine.loop import Latest
+from ones_slurm.engine.memory import Decision
+from ones_slurm.model.cluster import ClusterView, JobState, JobView, NodeView
+from ones_slurm.model.errors import NotFound
+from ones_slurm.model.plan import Plan, Shrink, Target
+from ones_slurm.model.settings import Daemon, Site
+from ones_slurm.model.wire import Progress
+from ones_slurm.model.wish import parse_wish
+from ones_slurm.slurm.board import Board
 
 
-class PaperDesk:
-    """Jobs by owner; `heard` is what arrived, `put` a new order."""
+class NoOther:
+    """The part of a Slurm that knows no more jobs than the view; `asked` are the questions."""
 
-    def __init__(self, owners):
-        self.owners = owners
-        self.heard = []
-        self.looked_up = []
-        self._orders = {}
-        self._wakes = []
-
-    def owner(self, job_id):
-        return self.owners.get(job_id)
-
-    def look_up_owner(self, job_id):
-        self.looked_up.append(job_id)
-
-    def accept(self, job_id, sync):
-        self.heard.append((job_id, sync))
-
-    def reply(self, job_id):
-        return Reply(self._orders.get(job_id))
-
-    def listen(self, job_id, wake):
-        entry = (job_id, wake)
-        self._wakes.append(entry)
-        return lambda: self._wakes.remove(entry)
-
-    @property
-    def listeners(self):
-        return len(self._wakes)
-
-    def put(self, job_id, order):
-        self._orders[job_id] = order
-        for listening, wake in list(self._wakes):
-            if listening == job_id:
-                wake()
-
-    def _row(self, job_id):
-        return JobRow(job_id=job_id, partition="gpu", name="train", user=self.owners[job_id], state="running", nodes=2)
-
-    def queue(self):
-        return Queue(jobs=tuple(map(self._row, self.owners)), taken_s=1.0)
+    def __init__(self):
+        self.asked = []
 
     def job(self, job_id):
-        return self._row(job_id) if job_id in self.owners else None
+        self.asked.append(job_id)
+        raise NotFound(f"job {job_id}: Invalid job id specified")
 
-    def why(self, job_id):
-        return Why(job_id=job_id, story=(StoryLine(at_s=1.0, tick=1, what="decision", reason="because"),))
+    def accounting(self, *, since_s, until_s=None, job_ids=(), user=None):
+        return []
 
-    def plan(self):
-        return PlanNow(
-            tick=1,
-            taken_s=1.0,
-            policy="equal",
-            targets=tuple(Target(job_id=job_id, nodes=1) for job_id in self.owners),
-            actions=tuple(Shrink(job_id=job_id, generation=2, keep=("c1",), batch=64) for job_id in self.owners),
+
+def latest_tick(owners):
+    """Every job trains on two nodes, a quarter done, and is to shrink to one."""
+    jobs, decisions = [], []
+    for number, (job_id, user) in enumerate(owners.items()):
+        job = JobView(
+            job_id=job_id,
+            user=user,
+            state=JobState.RUNNING,
+            asked_nodes=2,
+            gpus_per_node=2,
+            partition="gpu",
+            name="train",
+            nodes=(f"n{2 * number}", f"n{2 * number + 1}"),
+            wish=parse_wish("ones:nodes=1-4"),
+            elastic=True,
+            submit_s=float(number),
+            batch=64,
+            generation=1,
+            progress=Progress(samples=25, total_samples=100),
         )
+        jobs.append(job)
+        shrink = Shrink(job_id=job_id, generation=2, keep=job.nodes[:1], batch=64)
+        decisions.append(Decision(job_id=job_id, reason="others wait", action=shrink))
+    nodes = tuple(NodeView(name, 2, True) for job in jobs for name in job.nodes)
+    return Latest(
+        tick=1,
+        took_s=0.1,
+        view=ClusterView(1.0, nodes, tuple(jobs)),
+        plan=Plan(tuple(Target(job_id=job_id, nodes=1) for job_id in owners)),
+        decisions=tuple(decisions),
+    )
 
-    def state(self):
-        return State(
-            program="0",
+
+class Place:
+    """What a test holds in its hands: `board` and `slurm` behind the door, `daemon` to reach it with."""
+
+    def __init__(self, daemon, owners):
+        latest = latest_tick(owners)
+        self.daemon = daemon
+        self.board = Board()
+        self.slurm = NoOther()
+        self.desk = Desk(
+            Site(daemon=daemon),
             mode="act",
-            policy="equal",
-            seed=1,
-            interval_s=1.0,
-            started_s=0.0,
-            tick=1,
-            last_tick_s=1.0,
-            tick_took_s=0.1,
-            jobs=1,
-            elastic_jobs=1,
-            moves=0,
-            slurm_version="22.05.8",
+            owner=None,
+            board=self.board,
+            metrics=Metrics(lambda: latest),
+            latest=lambda: latest,
         )
-
-    def metrics(self):
-        return b"ones_jobs 1\n"
+        self.desk.client = self.slurm
+        self.desk.slurm_version = "22.05.8"
 
 
 @contextlib.contextmanager
-def open_door(desk, *, auth, munge_socket="", admins=()):
-    """Runs the door in a thread of its own; yields the [daemon] settings to reach it with."""
+def open_door(owners, *, auth, munge_socket="", admins=()):
+    """Runs the door in a thread of its own, with one job for each of `owners` (job id -> user)."""
     loop = asyncio.new_event_loop()
     with tempfile.TemporaryDirectory() as folder, socket.socket() as listening:
         pathlib.Path(folder).chmod(0o755)
         listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
         daemon = Daemon(
             auth=auth,
-            url=f"http://127.0.0.1:{port}",
+            url=f"http://127.0.0.1:{listening.getsockname()[1]}",
             socket=f"{folder}/onesd.sock",
             munge_socket=munge_socket,
+            state_dir=folder,
             admins=tuple(admins),
         )
+        with Journal.open(daemon.journal) as journal:
+            journal.event(1.0, "others wait", "11")
+        place = Place(daemon, owners)
         ready, ended = threading.Event(), asyncio.Event()
 
         async def serve():
-            owners = Owners(desk.owner, desk.look_up_owner, daemon.admins)
-            runner = web.AppRunner(build_app(desk, owners, daemon), shutdown_timeout=2)
+            owners = Owners(place.desk.owner, place.desk.look_up_owner, daemon.admins)
+            runner = web.AppRunner(build_app(place.desk, owners, daemon), shutdown_timeout=2)
             await runner.setup()
             site = web.SockSite(runner, listening) if auth == "munge" else web.UnixSite(runner, daemon.socket)
             await site.start()
@@ -130,9 +129,16 @@ def open_door(desk, *, auth, munge_socket="", admins=()):
         thread.start()
         try:
             assert ready.wait(10)
-            yield daemon
+            yield place
         finally:
             loop.call_soon_threadsafe(ended.set)
             thread.join(10)
             assert not thread.is_alive()
             loop.close()
+
+
+def site_text(daemon):
+    """The site file with which a command reaches that door."""
+    import toml
+
+    return toml.dumps({"daemon": msgspec.to_builtins(daemon)})

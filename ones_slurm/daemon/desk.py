@@ -1,0 +1,159 @@
+"""The desk behind the door: answers put together from the engine's last tick, the board and the journal."""
+
+import time
+from collections.abc import Callable
+
+from ones_slurm import __version__
+from ones_slurm.daemon.answers import JobRow, PlanNow, Queue, State, Why
+from ones_slurm.daemon.metrics import Metrics
+from ones_slurm.engine.journal import Journal
+from ones_slurm.engine.loop import Latest
+from ones_slurm.model.cluster import JobView
+from ones_slurm.model.errors import NotFound, Unreachable
+from ones_slurm.model.settings import Site
+from ones_slurm.model.wire import Reply, Sync
+from ones_slurm.model.wish import format_wish
+from ones_slurm.slurm.board import Board
+from ones_slurm.slurm.client import SlurmClient
+
+# Ours: whoever asks about a job that left Slurm's memory longer ago than this asks the report.
+_ACCOUNTING_BACK_S = 7 * 86400.0
+
+
+class Desk:
+    """Read by the door's thread, written by the engine's: each field is replaced as a whole, never changed.
+
+    `latest` gives the last tick at any time. `client` is None until Slurm has answered for the first time.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        mode: str,
+        owner: str | None,
+        board: Board,
+        metrics: Metrics,
+        latest: Callable[[], Latest],
+    ) -> None:
+        self._site, self._mode, self._owner = site, mode, owner
+        self._board, self._metrics, self._latest = board, metrics, latest
+        self._started_s = time.time()
+        self._rows: tuple[Latest, dict[str, JobRow]] | None = None
+        self.client: SlurmClient | None = None
+        self.slurm_version = ""
+
+    def owner(self, job_id: str) -> str | None:
+        """The user of a job of the latest view."""
+        row = self._by_id().get(job_id)
+        return row.user if row is not None else None
+
+    def look_up_owner(self, job_id: str) -> str | None:
+        """The user of a job that Slurm or its accounting knows. Raises `Unreachable`."""
+        if self.client is None:
+            raise Unreachable("Slurm has not answered onesd yet", hint="`ones doctor` shows why")
+        try:
+            return self.client.job(job_id).user
+        except NotFound:
+            since_s = time.time() - _ACCOUNTING_BACK_S
+            rows = self.client.accounting(since_s=since_s, job_ids=[job_id])
+            return rows[-1].user if rows else None
+
+    def accept(self, job_id: str, sync: Sync) -> None:
+        """Takes down what a job says of itself."""
+        self._board.put(job_id, sync, time.time())
+
+    def reply(self, job_id: str) -> Reply:
+        """The standing order, if it is not followed yet."""
+        return Reply(self._board.unfollowed(job_id))
+
+    def listen(self, job_id: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Has `wake` called when the job's order changes."""
+        return self._board.listen(job_id, wake)
+
+    def queue(self) -> Queue:
+        """Every unfinished job."""
+        view = self._latest().view
+        return Queue(jobs=tuple(self._by_id().values()), taken_s=view.now_s if view is not None else None)
+
+    def job(self, job_id: str) -> JobRow | None:
+        """One unfinished job."""
+        return self._by_id().get(job_id)
+
+    def why(self, job_id: str) -> Why:
+        """The journal's story of a job; reads the disk."""
+        with Journal.read(self._site.daemon.journal) as journal:
+            return Why(job_id=job_id, story=tuple(journal.story(job_id)))
+
+    def plan(self) -> PlanNow:
+        """The latest plan and what follows from it."""
+        latest = self._latest()
+        return PlanNow(
+            tick=latest.tick,
+            taken_s=latest.view.now_s if latest.view is not None else None,
+            policy=self._site.policy.name,
+            targets=latest.plan.targets,
+            actions=latest.actions,
+        )
+
+    def state(self) -> State:
+        """The daemon itself."""
+        latest = self._latest()
+        jobs = latest.view.jobs if latest.view is not None else ()
+        return State(
+            program=f"onesd {__version__}",
+            mode=self._mode,
+            policy=self._site.policy.name,
+            seed=self._site.policy.seed,
+            interval_s=self._site.engine.interval_s,
+            started_s=self._started_s,
+            tick=latest.tick,
+            last_tick_s=latest.view.now_s if latest.view is not None else None,
+            tick_took_s=latest.took_s,
+            jobs=len(jobs),
+            elastic_jobs=sum(job.elastic for job in jobs),
+            moves=sum(job.move is not None for job in jobs),
+            slurm_version=self.slurm_version,
+            trouble=latest.trouble,
+            owner=self._owner,
+        )
+
+    def metrics(self) -> bytes:
+        """The page for Prometheus."""
+        return self._metrics.page()
+
+    def _by_id(self) -> dict[str, JobRow]:
+        """The rows of the latest view, put together once a tick."""
+        latest = self._latest()
+        if self._rows is None or self._rows[0] is not latest:
+            reasons = {decision.job_id: decision.reason for decision in latest.decisions}
+            jobs = latest.view.jobs if latest.view is not None else ()
+            self._rows = (latest, {job.job_id: _row(job, reasons.get(job.job_id, "")) for job in jobs})
+        return self._rows[1]
+
+
+def _row(job: JobView, reason: str) -> JobRow:
+    progress = job.progress
+    total = progress.total_samples if progress is not None else None
+    return JobRow(
+        job_id=job.job_id,
+        partition=job.partition,
+        name=job.name,
+        user=job.user,
+        state=job.state.value,
+        nodes=len(job.nodes) or job.asked_nodes,
+        node_list=job.nodes,
+        gpus=job.gpus or job.asked_nodes * job.gpus_per_node,
+        batch=job.batch,
+        generation=job.generation,
+        restarts=job.restarts,
+        elastic=job.elastic,
+        wish=format_wish(job.wish) if job.wish is not None else None,
+        done=min(progress.samples / total, 1.0) if progress is not None and total else None,
+        epoch=progress.epoch if progress is not None else None,
+        step=progress.step if progress is not None else None,
+        samples_per_s=progress.samples_per_s if progress is not None else None,
+        loss=progress.loss if progress is not None else None,
+        move=f"{job.move.kind}:{job.move.stage}" if job.move is not None else None,
+        reason=reason or job.why_rigid,
+    )
