@@ -71,7 +71,7 @@ class Job:
             self._ramp = Ramp(self.world.lr_scale, self.world.lr_scale)
         self._sizes.append({"step": self.steps, "samples": self.samples, "ranks": self.world.size, "batch": batch})
         if self._speaker is not None:
-            self._speaker.begin(batch=batch, base_batch=batch_size)
+            self._speaker.begin(self, batch=batch, base_batch=batch_size)
         return self._loader
 
     def wrap(self, model: nn.Module) -> nn.Module:

@@ -22,9 +22,15 @@ Kind = TypeVar("Kind")
 
 
 class Word(msgspec.Struct, frozen=True, kw_only=True):
-    """What rank 0 says of its generation. `left`: the state is saved and the ranks exit."""
+    """What rank 0 says of its generation.
+
+    `left`: the state is saved and the ranks exit. `first_step` and `first_samples` are where it began, which is behind
+    the end of the last one when that could not save.
+    """
 
     generation: int
+    first_step: int = 0
+    first_samples: int = 0
     progress: Progress = Progress()
     batch: int = 0
     left: bool = False

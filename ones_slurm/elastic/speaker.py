@@ -33,15 +33,16 @@ class Speaker:
         self.metrics: dict[str, float] = {}
         self.notes: list[str] = []
         self.total_samples: int | None = None
-        self._batch = 0
+        self._batch = self._first_step = self._first_samples = 0
         self._base_batch: int | None = None
         self._declined: Declined | None = None
         self._said_s = time.monotonic()
         self._said_samples: int | None = None
         self._samples_per_s = 0.0
 
-    def begin(self, *, batch: int, base_batch: int) -> None:
-        """The batch of this generation, and the one that the script was tuned for."""
+    def begin(self, job: Trained, *, batch: int, base_batch: int) -> None:
+        """Where this generation begins, its batch, and the one that the script was tuned for."""
+        self._first_step, self._first_samples = job.steps, job.samples
         self._batch, self._base_batch = batch, base_batch
 
     def wants_leave(self) -> bool:
@@ -75,6 +76,8 @@ class Speaker:
         self._said_s, self._said_samples = now_s, job.samples
         word = Word(
             generation=self._world.generation,
+            first_step=self._first_step,
+            first_samples=self._first_samples,
             batch=self._batch,
             left=left,
             declined=self._declined,

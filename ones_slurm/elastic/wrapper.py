@@ -163,10 +163,13 @@ class Wrapper:
             self._stay(watch, Declined(order.generation, f"cannot write into the run folder: {error}"))
 
     def _wanted(self, generation: Generation) -> Order | None:
-        """The order that this generation has to leave for, if there is one."""
-        order, _ = self._link.latest()
+        """The order that this generation has to leave for, if there is one.
+
+        It has to be an answer to the present phase: the last word of a daemon that then died is no order.
+        """
+        order, heard_in = self._link.latest()
         refused = self._declined.generation if self._declined is not None else generation.number
-        if order is not None and order.generation > max(generation.number, refused):
+        if order is not None and heard_in is not None and order.generation > max(generation.number, refused):
             return order
         if self._asked_to_save:
             return Order(generation=generation.number, kind="requeue", go=False, batch=generation.batch)
@@ -263,19 +266,20 @@ class Wrapper:
 
     def _record(self, generation: Generation, before: Progress, started_s: float, why: str) -> None:
         word = self._folder.read_word()
-        after = word.progress if word is not None else before
+        spoke = word is not None and word.generation == generation.number
+        after = word.progress if word is not None and spoke else before
         line = GenerationLine(
             generation=generation.number,
             restarts=self._restarts,
             nodes=generation.nodes,
             ranks=generation.ranks,
-            batch=(word.batch if word is not None else 0) or generation.batch,
+            batch=(word.batch if word is not None and spoke else 0) or generation.batch,
             lr_scale=generation.lr_scale,
             started_s=started_s,
             ended_s=time.time(),
-            first_step=before.step,
+            first_step=word.first_step if word is not None and spoke else before.step,
             last_step=after.step,
-            first_samples=before.samples,
+            first_samples=word.first_samples if word is not None and spoke else before.samples,
             last_samples=after.samples,
             ended_why=why,
         )

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
-import ones_slurm.elastic as elastic
+from ones_slurm import elastic
 
 
 def shifted(images: torch.Tensor) -> torch.Tensor:
@@ -41,7 +41,7 @@ def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train on scikit-learn's digits.")
-    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--epochs", type=int, default=150)
     parser.add_argument("--lr", type=float, default=0.002)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
