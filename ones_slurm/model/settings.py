@@ -64,6 +64,22 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_moves_per_tick: Annotated[int, msgspec.Meta(ge=1)] = 16
 
 
+class Costs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a change of size costs at this site, for rehearsals: seconds without progress.
+
+    `start_s`: from an allocation to the first step (imports, data, restore). `save_s`: writing a checkpoint.
+    `rescale_s`: a smaller world from memory, without a restart. `rebatch_s`: another batch on the same nodes.
+    `requeue_delay_s`: Slurm's own wait before a requeued job may start (121 s unless it is skipped).
+    The defaults are ours: 30 s is what Pollux measured for a restart, the others are typical of a busy file system.
+    """
+
+    start_s: NotNegative = 30.0
+    save_s: NotNegative = 10.0
+    rescale_s: NotNegative = 10.0
+    rebatch_s: NotNegative = 5.0
+    requeue_delay_s: NotNegative = 0.0
+
+
 class PolicyChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which policy decides, and the seed of all its chance."""
 
@@ -100,6 +116,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     launcher: Launcher = Launcher()
     moves: Moves = Moves()
     engine: Engine = Engine()
+    costs: Costs = Costs()
     policy: PolicyChoice = PolicyChoice()
     daemon: Daemon = Daemon()
 
@@ -109,6 +126,7 @@ _TABLES: dict[str, type] = {
     "launcher": Launcher,
     "moves": Moves,
     "engine": Engine,
+    "costs": Costs,
     "policy": PolicyChoice,
     "daemon": Daemon,
 }

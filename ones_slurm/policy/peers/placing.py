@@ -1,0 +1,52 @@
+"""Free GPUs, and the ways in which the peers choose among them."""
+
+from collections.abc import Iterable
+
+from ones_slurm.model.cluster import Allocation, ClusterView, JobView
+from ones_slurm.model.plan import Target
+
+
+def free_gpus(view: ClusterView, staying: Iterable[JobView] | None = None) -> dict[str, int]:
+    """GPUs of usable nodes that none of the jobs in `staying` (all of the view, unless given) holds."""
+    free = {node.name: node.gpus for node in view.nodes if node.usable}
+    for job in view.jobs if staying is None else staying:
+        for name, gpus in job.allocation:
+            if name in free:
+                free[name] -= gpus
+    return free
+
+
+def take_emptiest(free: dict[str, int], gpus: int) -> Allocation:
+    """Takes from the node with the most free GPUs, then from the next: few nodes, large gaps first.
+
+    There must be enough of them; nodes keep their order in the result.
+    """
+    taken: dict[str, int] = {}
+    while gpus:
+        name = max(free, key=free.__getitem__)
+        count = min(free[name], gpus)
+        assert count, "more GPUs were asked for than are free"
+        taken[name] = count
+        free[name] -= count
+        gpus -= count
+    return tuple(sorted(taken.items()))
+
+
+def take_consolidated(free: dict[str, int], gpus: int) -> Allocation:
+    """The fullest single node that still has room, else whole nodes first: leaves as few fragments as it can."""
+    roomy = [name for name in free if free[name] >= gpus]
+    if not roomy:
+        return take_emptiest(free, gpus)
+    name = min(roomy, key=free.__getitem__)
+    free[name] -= gpus
+    return ((name, gpus),)
+
+
+def put(job: JobView, allocation: Allocation, reason: str, **numbers: float) -> Target:
+    """The target for a job on these GPUs (none: it waits, or is stopped), with the batch that it asked for."""
+    return Target(job_id=job.job_id, nodes=len(allocation), allocation=allocation, reason=reason, numbers=numbers)
+
+
+def waiting(view: ClusterView) -> list[JobView]:
+    """Jobs that hold nothing and may start, in the order of submission."""
+    return [job for job in view.jobs if not job.allocation and job.elastic and not job.held]

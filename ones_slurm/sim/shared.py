@@ -1,0 +1,87 @@
+"""An imagined cluster that gives any GPUs to any job, as the clusters of the scheduling literature do."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ones_slurm.model.cluster import JobState
+from ones_slurm.model.plan import Action, Outcome, Reallocate, Rebatch, Status
+from ones_slurm.sim.cluster import ImaginedCluster
+from ones_slurm.sim.job import Job, Submission
+
+
+class SharedCluster(ImaginedCluster):
+    """Nothing starts by itself: every job waits for a `Reallocate`. All actions of one call happen at once.
+
+    After each change of its GPUs, its start included, a job makes no progress for `costs.start_s`, and for
+    `costs.save_s` more when it had some before.
+    """
+
+    def act(self, actions: Sequence[Action]) -> list[Outcome]:
+        refused = {id(action): reason for action in actions if (reason := self._obstacle(action))}
+        moving = [action for action in actions if isinstance(action, Reallocate) and id(action) not in refused]
+        short = self._short(moving)
+        refused |= {id(action): f"node {short} has not so many GPUs" for action in moving if short}
+        moving = [] if short else moving
+        had = {action.job_id: bool(self.live[action.job_id].allocation) for action in moving}
+        for action in moving:
+            self._leave(self.live[action.job_id], action)
+        for action in moving:
+            self._enter(self.live[action.job_id], action, had_some=had[action.job_id])
+        for action in actions:
+            if isinstance(action, Rebatch) and id(action) not in refused:
+                self._rebatch(self.live[action.job_id], action)
+        return [
+            Outcome(action.job_id, action.generation, Status.REFUSED, refused[id(action)])
+            if id(action) in refused
+            else Outcome(action.job_id, action.generation, Status.DONE)
+            for action in actions
+        ]
+
+    def admit(self, what: Submission) -> Job:
+        return Job(
+            what, what.begin(), asked_nodes=what.gpus, gpus_per_node=1, asked_gpus=what.gpus, batch=what.batch
+        )
+
+    def put_back(self, job: Job) -> None:
+        self.release(job)
+        job.state = JobState.PENDING
+
+    def _obstacle(self, action: Action) -> str:
+        job = self.live.get(action.job_id)
+        if job is None:
+            return "the job is over"
+        if not isinstance(action, Reallocate | Rebatch):
+            return "here jobs are given single GPUs"
+        return "" if action.generation > job.generation else "the job is further already"
+
+    def _short(self, moving: Sequence[Reallocate]) -> str:
+        """A node of which more would be given than it has; empty if there is none."""
+        change: Counter[str] = Counter()
+        for action in moving:
+            for name, gpus in action.allocation:
+                change[name] += gpus
+            for name, gpus in self.live[action.job_id].allocation:
+                change[name] -= gpus
+        return next((name for name, gpus in change.items() if gpus > self.free[name]), "")
+
+    def _leave(self, job: Job, action: Reallocate) -> None:
+        self.stop_training(job)
+        job.saved = job.truth.saved()
+        job.close_span(self.now())
+        job.moves += job.first_start_s is not None
+        self.release(job)
+        job.generation, job.batch, job.state = action.generation, action.batch, JobState.PENDING
+
+    def _enter(self, job: Job, action: Reallocate, *, had_some: bool) -> None:
+        if not action.allocation:
+            return
+        first = job.first_start_s is None
+        self.take(job, action.allocation)
+        pause_s = 0.0 if first and job.what.includes_start else self.costs.start_s
+        self.later(pause_s + (self.costs.save_s if had_some else 0.0), job, self.start_training)
+
+    def _rebatch(self, job: Job, action: Rebatch) -> None:
+        self.stop_training(job)
+        job.close_span(self.now())
+        job.generation, job.batch = action.generation, action.batch
+        self.later(self.costs.rebatch_s, job, self.start_training)
