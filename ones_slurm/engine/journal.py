@@ -20,7 +20,7 @@ import msgspec
 from ones_slurm.engine import schema
 from ones_slurm.engine.lock import take_lock
 from ones_slurm.engine.memory import Decision, Memory
-from ones_slurm.engine.records import MoveRow, RecordedTick, Run, StoryLine, Tick
+from ones_slurm.engine.records import Holding, MoveRow, RecordedTick, Run, StoryLine, Tick
 from ones_slurm.model.cluster import ClusterView
 from ones_slurm.model.errors import Failed, NotFound
 from ones_slurm.model.plan import Action, Outcome, Plan, Requeue, Shrink, Start
@@ -121,6 +121,16 @@ class Journal:
                     if decision.action is not None
                 ],
             )
+            # Not all accounting remembers what a job held in each of its runs; those that we may move are kept here.
+            self._db.executemany(
+                "insert or ignore into holdings(job_id, submit_s, nodes, gpus, start_s, seen_s) "
+                "values (?, ?, ?, ?, ?, ?)",
+                [
+                    (job.job_id, job.submit_s, " ".join(job.nodes), job.gpus, job.start_s, tick.now_s)
+                    for job in tick.view.jobs
+                    if job.wish is not None and job.nodes and job.start_s is not None
+                ],
+            )
         self._said.update((decision.job_id, _said(decision)) for decision in news)
         for gone in self._said.keys() - sizes.keys():
             del self._said[gone]
@@ -181,6 +191,18 @@ class Journal:
             (job_id,),
         )
         return [msgspec.convert(dict(zip(columns, row, strict=True)), MoveRow) for row in rows]
+
+    def holdings(self, job_id: str) -> list[Holding]:
+        """Every set of nodes that a job was seen to hold, oldest first."""
+        rows = self._db.execute(
+            "select submit_s, nodes, gpus, start_s, seen_s from holdings where job_id = ? order by seen_s", (job_id,)
+        )
+        return [
+            Holding(
+                job_id=job_id, submit_s=submit_s, nodes=tuple(nodes.split()), gpus=gpus, start_s=start_s, seen_s=at_s
+            )
+            for submit_s, nodes, gpus, start_s, at_s in rows
+        ]
 
     def story(self, job_id: str) -> list[StoryLine]:
         """All that was ever decided about a job, done to it and told of it, oldest first."""

@@ -61,6 +61,20 @@ class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """That a job was seen to hold these nodes, first at `seen_s`, in the run that began at `start_s`.
+
+    `submit_s` tells its runs apart: each requeue submits it anew.
+    """
+
+    job_id: str
+    submit_s: float
+    nodes: tuple[str, ...]
+    gpus: int
+    start_s: float
+    seen_s: float
+
+
 class RecordedTick(msgspec.Struct, frozen=True, kw_only=True):
     """A tick as a replay needs it; `plan` are the bytes that were written."""
 
