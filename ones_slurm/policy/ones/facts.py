@@ -1,0 +1,106 @@
+"""What a job says of itself, bounded: nothing that it reports, however absurd, leaves these ranges."""
+
+import functools
+import math
+
+import msgspec
+
+from ones_slurm.model.cluster import JobView, Speed
+from ones_slurm.model.wire import Progress
+from ones_slurm.policy.sizes import base_batch
+
+# Beyond these a figure is a fault or a lie, and is passed over (ours).
+MAX_STEP_S = 1e5
+MAX_GPUS = 1 << 20
+MAX_SAMPLES = 1e18
+MAX_BATCH = 2.0**30
+# Noise scale in base batches that is assumed where gradients are not reported: so much of the way, geometrically, from
+# the base batch to the largest allowed one (ours: the middle, for users allow what still learns at all).
+UNKNOWN_NOISE_AT = 0.5
+MIN_NOISE, MAX_NOISE = 1e-3, 1e6
+# Enough points for a fit; later ones say more of the job as it is now (ours).
+MAX_SPEEDS = 64
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """The batch sizes that a job may use; global ones in samples, `min_local` and `max_local` in samples a GPU.
+
+    `fixed` where nobody allowed another batch than the base one.
+    """
+
+    base: float
+    largest: float
+    min_local: float
+    max_local: float
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """One job's word, made safe. `left` and `done` count samples worth one of the base batch; None is not known.
+
+    `noise` is the gradient noise scale in base batches.
+    """
+
+    limits: Limits
+    noise: float
+    done: float
+    left: float | None
+    speeds: tuple[Speed, ...]
+
+
+def facts_of(job: JobView) -> Facts:
+    """What can be believed of a job's reports."""
+    progress = job.progress if job.progress is not None else Progress()
+    limits = _limits(job, progress)
+    return Facts(limits, _noise(progress, limits), *_work(progress), credible(job.speeds))
+
+
+@functools.lru_cache(maxsize=16384)
+def credible(speeds: tuple[Speed, ...]) -> tuple[Speed, ...]:
+    """The measurements that are numbers a machine can show, the latest `MAX_SPEEDS` of them."""
+    return tuple(speed for speed in speeds if _is_credible(speed))[-MAX_SPEEDS:]
+
+
+def bounded(value: float | None, low: float, high: float) -> float | None:
+    """The value if it is a number within the range, else None."""
+    return float(value) if value is not None and math.isfinite(value) and low <= value <= high else None
+
+
+def _is_credible(speed: Speed) -> bool:
+    times = math.isfinite(speed.step_s) and math.isfinite(speed.sync_s)
+    return (
+        times
+        and 1e-7 <= speed.step_s <= MAX_STEP_S
+        and 0.0 <= speed.sync_s < speed.step_s
+        and 1 <= speed.nodes <= speed.gpus <= MAX_GPUS
+        and 1 <= speed.local_batch <= MAX_BATCH
+    )
+
+
+def _limits(job: JobView, progress: Progress) -> Limits:
+    told = progress.metrics
+    base = float(base_batch(job) or 1)
+    largest = bounded(told.get("max_batch"), base, MAX_BATCH) or (MAX_BATCH if "max_local_batch" in told else base)
+    if job.wish is not None and job.wish.batch is not None:
+        allowed = float(job.wish.batch.high)
+        largest = min(largest, allowed) if "max_batch" in told or "max_local_batch" in told else allowed
+    else:
+        largest = base if job.batch == 0 or not job.speeds else max(base, largest)
+    largest = max(largest, base)
+    max_local = bounded(told.get("max_local_batch"), 1.0, MAX_BATCH) or largest
+    min_local = bounded(told.get("min_local_batch"), 1.0, max_local) or 1.0
+    return Limits(base, largest, min_local, max_local)
+
+
+def _noise(progress: Progress, limits: Limits) -> float:
+    sqr = bounded(progress.metrics.get("grad_sqr"), 1e-30, 1e30)
+    var = bounded(progress.metrics.get("grad_var"), 0.0, 1e30)
+    if sqr is None or var is None:
+        return float((limits.largest / limits.base) ** UNKNOWN_NOISE_AT)
+    return min(max(var / sqr, MIN_NOISE), MAX_NOISE)
+
+
+def _work(progress: Progress) -> tuple[float, float | None]:
+    """(done, left). Who trains on beyond its own total has told a wrong one, so that what is left is not known."""
+    done = min(float(progress.samples), MAX_SAMPLES)
+    total = bounded(progress.total_samples, 1.0, MAX_SAMPLES)
+    return done, total - done if total is not None and total > done else None

@@ -1,0 +1,110 @@
+"""From sizes to a plan: targets with their places, batches, and the figures behind each."""
+
+import numpy as np
+
+from ones_slurm.model.cluster import Allocation, ClusterView
+from ones_slurm.model.plan import Plan, Target
+from ones_slurm.policy.ones.goodput import Ints
+from ones_slurm.policy.ones.place import place
+from ones_slurm.policy.ones.rule import order_of, prices
+from ones_slurm.policy.ones.situation import Situation
+from ones_slurm.policy.sizes import MAX_LR_SCALE, batch_at, told
+
+# Another batch at an unchanged size is worth its pause only from here on (ours: the engine's own margin is a tenth).
+REBATCH_FROM = 0.25
+
+
+def plan_of(
+    view: ClusterView, at: Situation, sizes: Ints, allocations: dict[str, Allocation] | None = None
+) -> Plan:
+    """One target for every job that may be moved; `sizes` (J,) in units, placed here unless `allocations` says where."""
+    if allocations is None and not at.whole_nodes:
+        wanted = {job.job_id: int(size) for job, size, fixed in zip(at.jobs, sizes, at.fixed, strict=True) if not fixed}
+        allocations = place(view.nodes, view.jobs, wanted)
+    order = order_of(at)
+    price = prices(at, order)
+    rank = np.empty(len(order), int)
+    rank[order] = np.arange(len(order))
+    targets = []
+    for j, job in enumerate(at.jobs):
+        if at.fixed[j]:
+            continue
+        allocation = allocations[job.job_id] if allocations is not None else None
+        size = int(sizes[j]) if allocation is None else sum(gpus for _, gpus in allocation)
+        batch, lr_scale = _batch(at, j, size)
+        targets.append(
+            Target(
+                job_id=job.job_id,
+                nodes=size if allocation is None else len(allocation),
+                batch=batch,
+                lr_scale=lr_scale,
+                allocation=allocation,
+                reason=_reason(at, j, size),
+                numbers=_numbers(at, j, size, float(price[j]), int(rank[j])),
+            )
+        )
+    return Plan(tuple(targets))
+
+
+def left_s(at: Situation, j: int, size: int) -> float:
+    """Predicted seconds until the job ends at that size; infinite for none."""
+    if not size:
+        return float("inf")
+    if size == at.held[j]:
+        return float(at.left[j] / at.held_rate[j])
+    rate = float(at.goodput[j, int(np.searchsorted(at.units, size))])
+    return float(at.left[j]) / rate if rate > 0.0 else float("inf")
+
+
+def _batch(at: Situation, j: int, size: int) -> tuple[int, float]:
+    """(samples, learning-rate factor): the batch with the best goodput, or the linear rule where nothing was measured."""
+    job = at.jobs[j]
+    if not size or not at.known[j]:
+        return batch_at(job, size) if at.whole_nodes else (job.batch, 1.0)
+    batch = int(at.batch[j, int(np.searchsorted(at.units, size))])
+    gpus = size * (max(job.gpus_per_node, 1) if at.whole_nodes else 1)
+    even = batch // gpus * gpus
+    batch = even if even >= at.base[j] else batch
+    if job.wish is not None and job.wish.batch is not None:
+        batch = job.wish.batch.clamp(batch)
+    if size == at.held[j] and job.batch and abs(batch - job.batch) < REBATCH_FROM * job.batch:
+        batch = job.batch
+    return batch, min(max(batch / at.base[j], 1e-3), MAX_LR_SCALE)
+
+
+def _reason(at: Situation, j: int, size: int) -> str:
+    held = int(at.held[j])
+    what = "nodes" if at.whole_nodes else "GPUs"
+    if not size:
+        return "waits: jobs with less GPU time left come first" + (", so it gives up its place" if held else "")
+    if not at.known[j]:
+        return f"starts on {size} {what} to be measured" if not held else f"keeps {size} {what} until it is measured"
+    ends = _span(left_s(at, j, size))
+    if not held:
+        return f"starts on {size} {what} and should need {ends}"
+    if size == held:
+        return f"keeps {size} {what}: should need {ends} more, and no change is a clear gain"
+    return f"from {held} to {size} {what}: should need {ends} instead of {_span(left_s(at, j, held))}"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120.0:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60.0:.0f} min" if seconds < 7200.0 else f"{seconds / 3600.0:.1f} h"
+
+
+def _numbers(at: Situation, j: int, size: int, price: float, rank: int) -> dict[str, float]:
+    held = int(at.held[j])
+    moves = size != held
+    before_s, after_s = left_s(at, j, held), left_s(at, j, size)
+    return told(
+        size=size,
+        held=held,
+        left_before_s=before_s,
+        left_after_s=after_s,
+        gain_s=before_s - after_s if held and size else None,
+        move_cost_gpu_s=float(at.move_s[j]) * size if moves else 0.0,
+        area_gpu_s=float(at.area[j]),
+        price=price,
+        rank=rank,
+    )

@@ -1,0 +1,200 @@
+"""The view as arrays: which jobs, which sizes, how fast at each, how much is left, what they hold and what a move costs.
+
+A *unit* is what is handed out: a GPU where single ones can be given, else a whole node. Row j of every array is job j.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ones_slurm.model.cluster import ClusterView, JobState, JobView, Past, Speed
+from ones_slurm.policy.ones.facts import Facts, credible, facts_of
+from ones_slurm.policy.ones.goodput import MAX_RAMP, UNKNOWN_S, Ints, Sizes, known_curve, unknown_curve, useful
+from ones_slurm.policy.ones.throughput import Floats, fit_speeds
+from ones_slurm.policy.sizes import claims_nodes, size_bounds
+
+Bools = NDArray[np.bool_]
+
+# What is left is at least this part of the GPU time that a job already had, so that one which always says "nearly done"
+# is not served for ever (ours: honest jobs are that far only at their very end).
+LEAST_LEFT = 0.02
+# Sizes grow by whole nodes up to here and by an eighth beyond, which keeps the tables of large clusters small (ours).
+DENSE_SIZES = 16
+# Samples a second of a job that holds GPUs on which no batch that is allowed would fit (ours: no division by zero).
+LEAST_RATE = 1e-6
+# Ended jobs of the same kind whose measurements count; the latest ones (ours).
+MOST_PAST = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Situation:
+    """Jobs in the order of the view; J jobs, S sizes in rising order.
+
+    `left` is in seconds times `goodput`; `usable` marks the sizes that a job may be given and that are worth their GPUs,
+    `held` is in units and `held_rate` the goodput there. `move_s` is what a move costs, `known` says that some job of the
+    kind was measured.
+    """
+
+    jobs: tuple[JobView, ...]
+    whole_nodes: bool
+    per_node: int
+    capacity: int
+    units: Ints  # (S,)
+    goodput: Floats  # (J, S)
+    usable: Bools  # (J, S)
+    batch: Floats  # (J, S)
+    left: Floats  # (J,)
+    held: Ints  # (J,)
+    held_rate: Floats  # (J,)
+    held_batch: Floats  # (J,)
+    known: Bools  # (J,)
+    move_s: Floats  # (J,)
+    fixed: Bools  # (J,) may not be moved now
+    base: Floats  # (J,) base batch
+
+    @property
+    def area(self) -> Floats:
+        """(J,) the least GPU-seconds in which the rest could be done; the order of service."""
+        best = np.where(self.usable, self.goodput / self.units, 0.0).max(axis=1, initial=0.0)
+        return self.left / np.where(best > 0.0, best, np.maximum(self.held_rate, 1e-12) / np.maximum(self.held, 1))
+
+
+def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
+    """All that a decision needs, from a view; `history` lets ended jobs of the same kind stand in for measurements."""
+    whole = not view.can_reallocate
+    usable_nodes = [node for node in view.nodes if node.usable]
+    rigid = [job for job in view.jobs if job.gpus and not job.elastic]
+    taken = {name for job in rigid for name in job.nodes}
+    per_node = max((node.gpus for node in view.nodes), default=1) or 1
+    if whole:
+        capacity = sum(1 for node in usable_nodes if node.name not in taken)
+    else:
+        capacity = sum(node.gpus for node in usable_nodes) - sum(
+            gpus for job in rigid for name, gpus in job.allocation if name in {node.name for node in usable_nodes}
+        )
+    jobs = tuple(job for job in view.jobs if job.elastic and claims_nodes(job))
+    bounds = [_bounds(job, view, max(capacity, 1)) for job in jobs]
+    held = np.array([len(job.nodes) if whole else job.gpus for job in jobs], int)
+    units = _grid(1 if whole else per_node, max(capacity, 1), {int(n) for n in held if n} | {low for low, _ in bounds})
+    past = _past_speeds(view.past) if history else {}
+    rows = [
+        _row(job, units, int(held[j]), bounds[j], 0 if whole else per_node, past.get((job.user, job.recipe), ()))
+        for j, job in enumerate(jobs)
+    ]
+    shape = (len(jobs), len(units))
+    columns = list(zip(*rows, strict=True)) or [[] for _ in range(8)]
+    goodput, allowed, batch = (np.array(columns[at]).reshape(shape) for at in range(3))
+    allowed = useful(np.where(allowed, goodput, 0.0))
+    left, rate, held_batch, known, base = (np.array(columns[at]) for at in range(3, 8))
+    return Situation(
+        jobs=jobs,
+        whole_nodes=whole,
+        per_node=per_node,
+        capacity=capacity,
+        units=np.array(units),
+        goodput=goodput,
+        usable=allowed,
+        batch=batch,
+        left=np.maximum(left, _least_left(view.now_s, jobs) * rate / np.maximum(held, 1)),
+        held=held,
+        held_rate=rate,
+        held_batch=held_batch,
+        known=known.astype(bool),
+        move_s=np.full(len(jobs), max(view.pause_s, 0.0)),
+        fixed=np.array([_is_fixed(job) for job in jobs], bool),
+        base=base,
+    )
+
+
+def _row(
+    job: JobView, units: tuple[int, ...], held: int, bounds: tuple[int, int], per_node: int, past: tuple[Speed, ...]
+) -> tuple[Floats, Bools, Floats, float, float, float, bool, float]:
+    """(goodput, allowed, batch) by size, what is left, goodput and batch at the held size, known, base batch."""
+    facts = facts_of(job)
+    sizes = _sizes(units, max(job.gpus_per_node, 1), per_node)
+    first = per_node or sizes[0][0] * max(bounds[0], 1)
+    counts = np.array(units)
+    allowed = (counts >= bounds[0]) & (counts <= bounds[1])
+    at = units.index(held) if held else 0
+    speeds = facts.speeds or _from_progress(job, facts)
+    if not speeds and not past:
+        goodput, batch = unknown_curve(sizes), np.full(len(units), float(job.batch))
+        allowed &= np.array(sizes[0]) <= first
+        served = _served_gpu_s(job)
+        left = max(UNKNOWN_S, served)
+        return goodput, allowed, batch, left, goodput[at] if held else 0.0, float(job.batch), False, facts.limits.base
+    model = fit_speeds(speeds, past)
+    most = max(MAX_RAMP * model.most_gpus, first)
+    goodput, batch = known_curve(facts, model, sizes)
+    allowed &= np.array(sizes[0]) <= most
+    left = facts.left if facts.left is not None else max(facts.done, UNKNOWN_S * float(goodput.max(initial=0.0)))
+    rate = max(float(goodput[at]), LEAST_RATE) if held else 0.0
+    return goodput, allowed, batch, left, rate, float(batch[at]), True, facts.limits.base
+
+
+def _from_progress(job: JobView, facts: Facts) -> tuple[Speed, ...]:
+    """A job that reports only samples a second was measured at least at the size that it has now."""
+    rate = job.progress.samples_per_s if job.progress is not None else 0.0
+    gpus, batch = job.gpus or len(job.nodes), job.batch or int(facts.limits.base)
+    if not gpus or not 0.0 < rate < 1e12:
+        return ()
+    local = max(batch // gpus, 1)
+    return credible((Speed(max(len(job.nodes), 1), gpus, local, batch / rate, 0.0),))
+
+
+def _past_speeds(past: Sequence[Past]) -> dict[tuple[str, str], tuple[Speed, ...]]:
+    """What the latest ended jobs of each user and recipe measured."""
+    kinds: dict[tuple[str, str], list[Past]] = {}
+    for job in past:
+        if job.recipe:
+            kinds.setdefault((job.user, job.recipe), []).append(job)
+    return {
+        kind: credible(tuple(speed for job in jobs[-MOST_PAST:] for speed in job.speeds))
+        for kind, jobs in kinds.items()
+    }
+
+
+def _bounds(job: JobView, view: ClusterView, capacity: int) -> tuple[int, int]:
+    if not view.can_reallocate:
+        bounds = size_bounds(job, view)
+        return bounds.low, min(bounds.high, capacity)
+    if job.wish is None or job.wish.gpus is None:
+        return job.asked_gpus or 1, job.asked_gpus or 1
+    return job.wish.gpus.low, min(job.wish.gpus.high, capacity)
+
+
+def _is_fixed(job: JobView) -> bool:
+    return job.move is not None or job.state not in (JobState.PENDING, JobState.RUNNING)
+
+
+def _served_gpu_s(job: JobView, now_s: float | None = None) -> float:
+    present = job.gpus * max((now_s or 0.0) - job.start_s, 0.0) if now_s is not None and job.start_s is not None else 0.0
+    return max(job.served_gpu_s, 0.0) + present
+
+
+def _least_left(now_s: float, jobs: Sequence[JobView]) -> Floats:
+    return LEAST_LEFT * np.array([_served_gpu_s(job, now_s) for job in jobs])
+
+
+def _grid(per_node: int, capacity: int, further: set[int]) -> tuple[int, ...]:
+    """Sizes in units: powers of two within a node, then whole nodes, in steps that grow where there are many."""
+    sizes = {1}
+    while max(sizes) * 2 < per_node:
+        sizes.add(max(sizes) * 2)
+    nodes = 1
+    while nodes * per_node <= capacity:
+        sizes.add(nodes * per_node)
+        nodes += 1 if nodes < DENSE_SIZES else nodes // 8
+    sizes.add(max(capacity // per_node * per_node, 1))
+    return tuple(sorted(size for size in sizes | further if size >= 1))
+
+
+@functools.lru_cache(maxsize=256)
+def _sizes(units: tuple[int, ...], gpus_per_unit: int, per_node: int) -> Sizes:
+    """(GPUs, nodes) of every size; `per_node` is 0 where units are nodes."""
+    if not per_node:
+        return tuple(unit * gpus_per_unit for unit in units), units
+    return units, tuple(-(-unit // per_node) for unit in units)
