@@ -1,5 +1,6 @@
 """`SlurmClient` by Slurm's own commands: it works wherever they do, and must always suffice."""
 
+import contextlib
 import datetime
 import functools
 import secrets
@@ -104,19 +105,28 @@ class CommandClient:
             raise Refused(f"Slurm took the new size of job {job_id}, and left it {fold(after.nodes) or 'no node'}")
 
     def size_pending(self, job_id: str, nodes: int) -> None:
-        """Nodes, tasks and CPUs in one update, as 22.05 needs; the tasks and CPUs of each node stay what they were."""
+        """Nodes, tasks and CPUs in one update, as 22.05 needs; the tasks and CPUs of each node stay what they were.
+
+        22.05 refuses a size that the partition does not have only after it has changed the tasks and CPUs, so they are
+        set back.
+        """
         before = self._in_state(job_id, JobState.PENDING, "only a pending job can be given another size")
         tasks = -(-max(before.tasks, before.asked_nodes) // before.asked_nodes) * nodes
         cpus = max(-(-before.cpus // before.asked_nodes) * nodes, tasks)
-        self._update(job_id, f"NumNodes={nodes}-{nodes}", f"NumTasks={tasks}", f"NumCPUs={cpus}")
+        try:
+            self._update(job_id, *_size(nodes, tasks, cpus))
+        except Refused:
+            with contextlib.suppress(Refused):
+                self._update(job_id, *_size(before.asked_nodes, before.tasks, before.cpus))
+            raise
         after = self.job(job_id)
         if after.state == JobState.PENDING and after.asked_nodes != nodes:
             raise Refused(f"Slurm took the new size of job {job_id}, and left it at {after.asked_nodes} nodes")
 
     def requeue_hold(self, job_id: str) -> None:
-        """The job is then completing, and pending and held once its processes are gone."""
-        self._in_state(job_id, JobState.RUNNING, "only a running job can be put back in the queue")
-        self._command("scontrol", "requeuehold", job_id)
+        """The job is then completing, and pending and held once its processes are gone. Held, if it waits already."""
+        before = self.job(job_id)
+        self._command("scontrol", "hold" if before.state == JobState.PENDING else "requeuehold", job_id)
 
     def release(self, job_id: str) -> None:
         """Lets a held pending job start."""
@@ -161,6 +171,10 @@ class CommandClient:
 def _mark() -> str:
     """A word between fields that no user can have written into a comment or a name."""
     return f"|{secrets.token_hex(8)}|"
+
+
+def _size(nodes: int, tasks: int, cpus: int) -> tuple[str, ...]:
+    return (f"NumNodes={nodes}-{nodes}", f"NumTasks={tasks}", f"NumCPUs={cpus}")
 
 
 def _utc(seconds: float) -> str:
