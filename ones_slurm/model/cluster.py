@@ -7,7 +7,7 @@ import msgspec
 from ones_slurm.model.wire import Progress
 from ones_slurm.model.wish import Wish
 
-# GPUs on each node, (node, GPUs), for jobs that hold single GPUs of nodes that they share with others.
+# GPUs on each node in the order of ranks, (node, GPUs), for jobs that hold single GPUs of nodes shared with others.
 Allocation = tuple[tuple[str, int], ...]
 
 

@@ -11,12 +11,13 @@ from ones_slurm.sim.truth import Shape
 class Training:
     """One run of an application to its last epoch. Work is counted in steps of the initial batch.
 
-    It reports its progress in samples that are worth one of the initial batch each, so that progress and rate agree
+    An epoch ends at a whole second of training, as in the simulator that the reference values come from: over a hundred
+    short epochs that shifts who comes first, and average completion times by up to one per cent. It reports its progress in samples that are worth one of the initial batch each, so that progress and rate agree
     at every batch size, and its last measurement: times of a step, the gradient's squared norm and variance.
     """
 
-    def __init__(self, application: Application) -> None:
-        self._app = application
+    def __init__(self, application: Application, tuned_batch: int = 0) -> None:
+        self._app, self._tuned = application, tuned_batch
         self.work = 0.0
         self.total = application.goals[-1]
         self._epoch = 0
@@ -30,15 +31,17 @@ class Training:
         self._settle()
 
     def until_turn_s(self) -> float:
-        return (self._app.goals[self._epoch] - self.work) / self._pace if self._pace else math.inf
+        return float(round((self._app.goals[self._epoch] - self.work) / self._pace)) if self._pace else math.inf
 
     def advance(self, seconds: float) -> None:
-        self.work += seconds * self._pace
+        if self._pace:
+            self.work = min(self.work + seconds * self._pace, self._app.goals[self._epoch])
 
     def turn(self) -> bool:
         self.work = self._app.goals[self._epoch]
         self._epoch += 1
         if self._epoch == len(self._app.goals):
+            self._pace = 0.0
             return True
         self._settle()
         return False
@@ -81,11 +84,11 @@ class Training:
         return self._app.alone_s(gpus)
 
     def remaining_s(self, gpus: int) -> float:
-        """At the best batch on so many GPUs; within an epoch in proportion."""
+        """At the tuned batch, or else the best one on so many GPUs; within an epoch in proportion."""
         app, epoch = self._app, self._epoch
         begun = app.goals[epoch - 1] if epoch else 0.0
         share = (app.goals[epoch] - self.work) / (app.goals[epoch] - begun)
-        return app.left_s(spread(gpus), 0, epoch, share)
+        return app.left_s(spread(gpus), self._tuned, epoch, share)
 
     def _settle(self) -> None:
         if not self._shape:

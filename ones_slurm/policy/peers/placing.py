@@ -19,7 +19,7 @@ def free_gpus(view: ClusterView, staying: Iterable[JobView] | None = None) -> di
 def take_emptiest(free: dict[str, int], gpus: int) -> Allocation:
     """Takes from the node with the most free GPUs, then from the next: few nodes, large gaps first.
 
-    There must be enough of them; nodes keep their order in the result.
+    There must be enough of them. The result keeps the order of taking, which is the order of the ranks.
     """
     taken: dict[str, int] = {}
     while gpus:
@@ -29,7 +29,7 @@ def take_emptiest(free: dict[str, int], gpus: int) -> Allocation:
         taken[name] = count
         free[name] -= count
         gpus -= count
-    return tuple(sorted(taken.items()))
+    return tuple(taken.items())
 
 
 def take_consolidated(free: dict[str, int], gpus: int) -> Allocation:
