@@ -15,7 +15,7 @@ from __future__ import annotations
 import msgspec
 from ortools.sat.python import cp_model
 
-from ones_slurm.pipeline.grid import Edge, Grid
+from ones_slurm.pipeline.grid import Grid
 from ones_slurm.pipeline.solver import Clock, solve
 
 
@@ -78,9 +78,7 @@ class _Model:
     def _keep_apart(self) -> None:
         """Blocks that share a device do not overlap, also not round the end of the period."""
         cp, period, times = self.cp, self.period, self.grid.times
-        near = {
-            key: cp.new_fixed_size_interval_var(phase, times[key[1]], "") for key, phase in self.phase.items()
-        }
+        near = {key: cp.new_fixed_size_interval_var(phase, times[key[1]], "") for key, phase in self.phase.items()}
         far = {
             key: cp.new_fixed_size_interval_var(phase + period, times[key[1]], "") for key, phase in self.phase.items()
         }
@@ -109,9 +107,24 @@ class _Model:
             keys = [(c, i) for c in range(self.copies) for i in here if grid.memory[i]]
             for a in keys:
                 if grid.memory[a[1]] > 0:
-                    level = sum(grid.memory[b[1]] * self.before[b, a] for b in keys if b != a)
-                    level -= sum(grid.memory[b[1]] * self.turn[b] for b in keys)
-                    self.cp.add(level + grid.memory[a[1]] <= grid.capacity[d])
+                    level = [grid.memory[b[1]] * self.before[b, a] for b in keys if b != a]
+                    level += [-grid.memory[b[1]] * self.turn[b] for b in keys]
+                    self.cp.add(sum(level) + grid.memory[a[1]] <= grid.capacity[d])
+            # Implied, and what makes proofs short. Little's law: the mean level over a period is the memory times
+            # the time it is held, and while a release runs, what it gave back is not taken again.
+            held = sum(-grid.memory[i] * self.start[c, i] for c, i in keys)
+            released = sum(-grid.memory[i] * grid.times[i] for i in here if grid.memory[i] < 0)
+            self.cp.add(held + self.copies * released <= grid.capacity[d] * self.period)
+            if len(keys) == 2 * self.copies:
+                take, give = sorted((i for c, i in keys if c == 0), key=lambda i: -grid.memory[i])
+                self._first_in_first_out(take, give, d)
+
+    def _first_in_first_out(self, take: int, give: int, d: int) -> None:
+        """Where a micro-batch has one forward here: the one that comes `ahead` later starts when this one is gone."""
+        ahead = self.grid.capacity[d] // self.grid.memory[take]
+        for c in range(self.copies):
+            later, copy = divmod(c + ahead, self.copies)
+            self.cp.add(self.start[c, give] + self.grid.times[give] <= self.start[copy, take] + later * self.period)
 
     def minimise_latency(self, hint: Repetend | None) -> None:
         """From the first start to the last end. Copy c is later by its share of the period, which is no latency."""

@@ -44,12 +44,15 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def grid_of(placement: Placement, *, down: bool = False) -> Grid:
-    """Exact where the times have a common measure that is not too fine, else rounded up (or `down`, for proofs)."""
+    """Exact where the times have a common measure that is not too fine, else rounded up.
+
+    `down` is for proofs: ten times finer, because there is no replay that takes the error back.
+    """
     fine = [round(block.time_us * TIME_STEPS_PER_US) for block in placement.blocks]
     fine = [max(time, 1) for time in fine]
     transfers = [round(placement.transfer_between_us(i, j) * TIME_STEPS_PER_US) for i, j in placement.edges]
     measure = gcd(*fine, *transfers)
-    coarse = min(fine) / UNITS_OF_SHORTEST
+    coarse = min(fine) / (UNITS_OF_SHORTEST * (10 if down else 1))
     exact = measure >= coarse / 10
     unit = measure if exact else coarse
 
@@ -72,12 +75,26 @@ def grid_of(placement: Placement, *, down: bool = False) -> Grid:
     )
 
 
+def in_units(placement: Placement, grid: Grid) -> Placement:
+    """The placement as the solver sees it: its times in whole units, so that a replay gives whole starts."""
+    transfer = [0] * len(grid.times)
+    for edge in grid.edges:
+        transfer[edge.producer] = max(transfer[edge.producer], edge.delay - grid.times[edge.producer])
+    blocks = (
+        msgspec.structs.replace(block, time_us=grid.times[i], transfer_us=transfer[i])
+        for i, block in enumerate(placement.blocks)
+    )
+    return msgspec.structs.replace(placement, blocks=tuple(blocks))
+
+
 def _whole(changes: list[float], limits: tuple[float, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Multiply by the common denominator. Limits round down; changes are exact, so that they still add up to 0."""
     parts = [Fraction(change).limit_denominator(MEMORY_DENOMINATOR) for change in changes]
     scale = lcm(*(part.denominator for part in parts))
     measure = gcd(*(int(part * scale) for part in parts)) or 1
-    bounds = [Fraction(limit).limit_denominator(MEMORY_DENOMINATOR) if limit != float("inf") else None for limit in limits]
+    bounds = [
+        Fraction(limit).limit_denominator(MEMORY_DENOMINATOR) if limit != float("inf") else None for limit in limits
+    ]
     held = sum(abs(int(part * scale)) for part in parts) // measure
     most = 10**6 * (held + 1)
     return (

@@ -1,4 +1,4 @@
-"""List scheduling in virtual time: each free device takes the most urgent block that is ready. Presets are made by it."""
+"""List scheduling in virtual time: each free device takes the most urgent block that is ready."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def _orders(placement: Placement, starts: dict[Op, float] | None) -> Orders | No
 def _without_shared(placement: Placement) -> Placement:
     """The blocks on one device alone; what they wait for through the others is handed on. Memory is left out."""
     needs: dict[str, dict[str, None]] = {}
-    alone = []
+    alone: list[Block] = []
     for block in placement.blocks:
         near: dict[str, None] = {}
         for name in block.after:

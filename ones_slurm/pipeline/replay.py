@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 
 from ones_slurm.model.errors import Failed
 from ones_slurm.pipeline.schedule import Op, Orders
@@ -30,7 +31,7 @@ def replay(placement: Placement, orders: Orders) -> dict[Op, float]:
                 for i, delay_us in needs[block]:
                     users[i, n].append((op, delay_us))
     for order in orders:
-        for before, op in zip(order, order[1:], strict=False):
+        for before, op in pairwise(order):
             waits[op] += 1
             users[before].append((op, placement.blocks[before[0]].time_us))
     starts = dict.fromkeys(waits, 0.0)

@@ -1,4 +1,4 @@
-"""The placement of one micro-batch's work: which block runs where, for how long, after what, holding how much memory."""
+"""The placement of one micro-batch's work: which block runs where, for how long, after what, with how much memory."""
 
 from __future__ import annotations
 

@@ -13,7 +13,10 @@ TIME_TOLERANCE = 1e-9
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """`faults` is empty if the schedule may run. `peak_memory` is per device; `bubble` the idle share of the busiest."""
+    """`faults` is empty if the schedule may run.
+
+    `peak_memory` is per device; `bubble` is the idle share of the busiest device.
+    """
 
     makespan_us: float
     bubble: float
