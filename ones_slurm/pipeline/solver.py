@@ -46,15 +46,15 @@ def solve(
     solver.parameters.max_time_in_seconds = clock.left_s
     solver.parameters.catch_sigint_signal = False
     callback = _Watch(on_solution) if on_solution else None
-    outcome: list[int] = []
+    outcome: list[cp_model.CpSolverStatus] = []
     thread = threading.Thread(target=lambda: outcome.append(solver.solve(model, callback)), daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(0.1)
         if clock.stopped:
             solver.stop_search()
-    names = {cp_model.OPTIMAL: "optimal", cp_model.FEASIBLE: "feasible", cp_model.INFEASIBLE: "infeasible"}
-    return solver, names.get(outcome[0], "unknown")
+    name = outcome[0].name.lower()
+    return solver, name if name in ("optimal", "feasible", "infeasible") else "unknown"
 
 
 class _Watch(cp_model.CpSolverSolutionCallback):
