@@ -240,7 +240,7 @@ class FakeSlurm:
     def size_pending(self, job_id: str, nodes: int) -> None:
         job = self._pending("size_pending", job_id)
         if nodes > len(self.world.names):
-            raise Refused("Requested node configuration is not available")
+            raise Refused("Requested partition configuration not available now")
         job.asked_nodes = nodes
 
     def requeue_hold(self, job_id: str) -> None:
@@ -249,6 +249,8 @@ class FakeSlurm:
             raise Refused("Requested operation is presently disabled")
         if job.state in FINAL:
             raise Refused("Job has already finished")
+        if job.completing_until_s is not None:
+            raise Refused("Job is pending execution")
         job.held, job.priority = True, 0
         if job.state == "RUNNING":
             self.world.put_back(job, "REQUEUED")
