@@ -40,7 +40,11 @@ _EPILOG = "\b\nColumns:\n" + "\n".join(f"  {column.key:<10} {column.what}" for c
 @click.option("-P", "--parsable", is_flag=True, help="one line a segment, fields separated by |")
 @click.option("--json", "as_json", is_flag=True, help="everything there is, as JSON with a version")
 @click.option("--from", "dump", type=click.Path(path_type=Path), help="read this output of `sacct -D -P`, not Slurm")
-@click.option("--journal", type=click.Path(path_type=Path), help="onesd's journal  [default: in the site's state_dir]")
+@click.option(
+    "--journal",
+    type=click.Path(path_type=Path),
+    help="onesd's journal  [default: the one in state_dir, where you may read it]",
+)
 @click.pass_obj
 def command(
     site: str | None,
@@ -82,9 +86,9 @@ def command(
     rows, now_s = _from_dump(dump, selection) if dump else _from_slurm(selection)
     if not rows:
         raise NotFound("no job is found that fits", hint="widen it: -S now-7days for the last week, -a for all users")
-    found = _histories(rows, now_s, settings)
-    if journal or not dump:
-        found = _explained(found, journal or settings.daemon.journal, asked=journal is not None)
+    if journal is None and not dump and os.access(settings.daemon.journal, os.R_OK):
+        journal = settings.daemon.journal
+    found = _histories(rows, now_s, settings, journal)
     _print(found, columns, parsable=parsable, as_json=as_json)
     for history in found:
         for warning in history.warnings:
@@ -125,22 +129,17 @@ def _from_dump(path: Path, selection: Selection) -> tuple[list[AccountingRow], f
     return selection.of(dump.rows), dump.last_s if selection.until_s is None else selection.until_s
 
 
-def _histories(rows: Sequence[AccountingRow], now_s: float, site: Site) -> list[JobHistory]:
+def _histories(rows: Sequence[AccountingRow], now_s: float, site: Site, journal: Path | None) -> list[JobHistory]:
+    """What accounting tells, and with a journal what onesd knows beside it."""
+    from ones_slurm.engine.journal import Journal
+    from ones_slurm.report.join import joined
     from ones_slurm.report.segments import histories
 
     per_node = {name: partition.gpus_per_node for name, partition in site.partitions.items()}
-    return histories(rows, now_s=now_s, gpus_per_node=per_node)
-
-
-def _explained(histories: list[JobHistory], path: Path, *, asked: bool) -> list[JobHistory]:
-    """With batches and reasons out of onesd's journal; without them where the site's may not be read."""
-    from ones_slurm.engine.journal import Journal
-    from ones_slurm.report.moves import with_moves
-
-    if not asked and not os.access(path, os.R_OK):
-        return histories
-    with Journal.read(path) as journal:
-        return [with_moves(history, journal.moves(history.job_id)) for history in histories]
+    if journal is None:
+        return histories(rows, now_s=now_s, gpus_per_node=per_node)
+    with Journal.read(journal) as opened:
+        return joined(rows, opened, now_s=now_s, gpus_per_node=per_node)
 
 
 def _print(jobs: Sequence[JobHistory], columns: Chosen, *, parsable: bool, as_json: bool) -> None:

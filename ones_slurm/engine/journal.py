@@ -21,12 +21,14 @@ from ones_slurm.engine import schema
 from ones_slurm.engine.lock import take_lock
 from ones_slurm.engine.memory import Decision, Memory
 from ones_slurm.engine.records import Holding, MoveRow, RecordedTick, Run, StoryLine, Tick
-from ones_slurm.model.cluster import ClusterView
+from ones_slurm.model.cluster import ClusterView, JobState
 from ones_slurm.model.errors import Failed, NotFound
 from ones_slurm.model.plan import Action, Outcome, Plan, Requeue, Shrink, Start
 
 # A second of a busy disk is no reason to fail; ten seconds are.
 BUSY_S = 10.0
+# A job that is ending shows only those nodes that are not clean yet.
+HOLDING = (JobState.RUNNING, JobState.SUSPENDED)
 
 
 class Journal:
@@ -128,7 +130,7 @@ class Journal:
                 [
                     (job.job_id, job.submit_s, " ".join(job.nodes), job.gpus, job.start_s, tick.now_s)
                     for job in tick.view.jobs
-                    if job.wish is not None and job.nodes and job.start_s is not None
+                    if job.wish is not None and job.state in HOLDING and job.start_s is not None
                 ],
             )
         self._said.update((decision.job_id, _said(decision)) for decision in news)

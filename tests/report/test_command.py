@@ -108,3 +108,8 @@ def test_the_journal_tells_batches_and_reasons(tmp_path):
 def test_help_explains_every_column():
     told = " ".join(CliRunner().invoke(ones, ["report", "--help"]).stdout.split())
     assert all(f"{column.key} {column.what}" in told for column in COLUMNS)
+
+
+def test_the_guide_explains_every_column():
+    guide = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+    assert [line.split("`")[1] for line in guide.splitlines() if line.startswith("| `")] == [c.title for c in COLUMNS]
