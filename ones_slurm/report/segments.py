@@ -146,7 +146,11 @@ def _one_per_submit(rows: Sequence[AccountingRow], warnings: list[str]) -> list[
         if best.get(row.submit_s, row) != row:
             warnings.append(f"{_named(row)} is there twice: the reading that knows its end is counted")
         best[row.submit_s] = row
-    return [best[submit_s] for submit_s in sorted(best)]
+    ordered = [best[submit_s] for submit_s in sorted(best)]
+    # Left for ever by Slurm 22.05 when a resized job is requeued twice; its end is not known to accounting.
+    ghosts = [row for row in ordered[1:] if row.state in WAITING and row.start_s is not None]
+    warnings += [f"{_named(row)} is {row.state} though it has a Start: it is not counted" for row in ghosts]
+    return [row for row in ordered if row not in ghosts]
 
 
 def _segment(run: _Run, now_s: int, gpus_per_node: Mapping[str, int], warnings: list[str]) -> Segment:

@@ -126,6 +126,15 @@ def test_a_row_that_was_never_closed_ends_where_the_next_begins():
     assert "never closed" in job.warnings[0]
 
 
+def test_a_row_that_is_pending_for_ever_though_it_started_is_not_counted():
+    job = only(
+        row(state="CANCELLED", submit=43, start=43, end=56, nodes=C4, gpus=4),
+        row(state="PENDING", submit=46, start=48, nodes=C4),
+    )
+    assert spans(job) == [(43, 56, 4)]
+    assert "though it has a Start" in job.warnings[0]
+
+
 def test_rows_that_overlap_are_cut():
     job = only(
         row(state="REQUEUED", submit=0, start=0, end=35, nodes=C4, gpus=4),
