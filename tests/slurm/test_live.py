@@ -1,7 +1,10 @@
 """Stories of the live cluster on a fake Slurm whose jobs have wrappers that follow orders."""
 
+import time
+
 import pytest
 from elastic_world import ElasticWorld
+from msgspec.structs import replace
 
 from ones_slurm.model.cluster import JobState
 from ones_slurm.model.errors import Unreachable
@@ -87,8 +90,6 @@ def test_a_requeue_that_finds_no_nodes_goes_back_to_the_old_size(world):
 
 def test_the_wait_for_nodes_of_a_requeue_is_bounded_by_the_sites_own_delay_too(world):
     """Without the right to skip the delay the job starts 121 s after the requeue."""
-    from msgspec.structs import replace
-
     world.site = replace(world.site, moves=replace(world.site.moves, skip_requeue_delay=False, start_timeout_s=300))
     cluster = world.cluster()
     job_id = world.train(nodes=1)
@@ -281,3 +282,41 @@ def test_why_a_job_is_rigid_is_said_in_words(world):
     assert jobs[plain].why_rigid == "its comment holds no ones: wish"
     assert jobs[silent].why_rigid == "no wrapper (ones-run) answers for it"
     assert all(job.state is JobState.RUNNING and not job.elastic for job in jobs.values())
+
+
+def test_a_job_that_was_left_stopped_by_a_daemon_that_lost_its_journal_is_told_to_go(world):
+    cluster = world.cluster()
+    job_id = world.train(nodes=2, patience_s=1e9)
+    let_run(world, cluster, 10)
+    cluster.act([Shrink(job_id=job_id, generation=2, keep=("c1",), batch=64)])
+    let_run(world, cluster, 1)
+    world.restart_daemon()
+    world.pause(10)
+    assert world.wrappers[job_id].phase == "left"
+    let_run(world, world.cluster(), 10)
+    assert world.wrappers[job_id].history[-1] == (2, ("c1", "c2"), 64)
+
+
+def test_a_job_that_is_requeued_while_it_starts_gets_an_order_for_its_new_nodes(world):
+    world.rough = True
+    cluster = world.cluster()
+    job_id = world.train(nodes=2, patience_s=1e9, start_s=30)
+    let_run(world, cluster, 10)
+    assert world.board.order(job_id).nodes == ("c1", "c2")
+    world.put_back(world.jobs[job_id], "REQUEUED")
+    world.submit(nodes=1)
+    world.wrappers[job_id].generation = 1  # its run folder remembers that it was about to enter this one
+    let_run(world, cluster, 200)
+    assert world.wrappers[job_id].history == [(2, ("c2", "c3"), 64)]
+
+
+def test_ten_thousand_jobs_are_joined_in_well_under_a_second(world):
+    cluster = world.cluster()
+    world.submit(nodes=4)
+    one = world.slurm.job(world.submit(comment="charge:42 ones:nodes=1-4"))
+    jobs = tuple(replace(one, job_id=str(n), comment=f"charge:{n} ones:nodes=1-4") for n in range(10_000))
+    snapshot = replace(world.slurm.snapshot(), jobs=jobs)
+    world.slurm.snapshot = lambda: snapshot
+    began_s = time.process_time()
+    assert sum(job.elastic for job in cluster.observe().jobs) == 10_000
+    assert time.process_time() - began_s < 1.5
