@@ -19,7 +19,7 @@ _MARKS = {
     "-": "PLANNED",
 }
 # A node in one of these takes no new job: broken, going away, or kept for somebody.
-_UNUSABLE = {
+UNUSABLE = {
     *("DOWN", "ERROR", "FAIL", "FAILING", "FUTURE", "UNKNOWN", "INVAL", "INVALID_REG", "NO_RESPOND", "NOT_RESPONDING"),
     *("DRAIN", "DRAINED", "DRAINING", "MAINT", "RESERVED", "BLOCKED", "REBOOT", "REBOOT_REQUESTED", "REBOOT_ISSUED"),
     *("POWER_DOWN", "POWERING_DOWN", "POWER_DRAIN"),
@@ -55,7 +55,7 @@ def _read_node(line: str) -> NodeRecord:
     return NodeRecord(
         name=pairs["NodeName"],
         states=states,
-        usable=_UNUSABLE.isdisjoint(states),
+        usable=UNUSABLE.isdisjoint(states),
         gpus=count_gpus(gres) or 0,
         gpu_type=gpu_type(gres),
         cpus=_whole(pairs.get("CPUTot")),

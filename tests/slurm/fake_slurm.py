@@ -240,7 +240,7 @@ class FakeSlurm:
     def size_pending(self, job_id: str, nodes: int) -> None:
         job = self._pending("size_pending", job_id)
         if nodes > len(self.world.names):
-            raise Refused("Requested partition configuration not available now")
+            raise Refused("Requested node configuration is not available")
         job.asked_nodes = nodes
 
     def requeue_hold(self, job_id: str) -> None:
