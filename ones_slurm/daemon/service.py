@@ -1,12 +1,14 @@
 """`onesd` put together: the engine in a thread of its own, the door in the main one, the desk between them."""
 
 import logging
+import os
 import random
 import threading
 import time
 from collections.abc import Callable
 
 from ones_slurm import __version__
+from ones_slurm.daemon.auth import user_name
 from ones_slurm.daemon.clusters import OwnJobs, Watched
 from ones_slurm.daemon.desk import Desk
 from ones_slurm.daemon.metrics import Metrics
@@ -105,12 +107,15 @@ class Service:
         while not self._stop.is_set():
             tell_systemd("WATCHDOG=1")
             try:
-                facts = self._backoff.ask(probe)
-                client = choose_client(facts)
+                facts = self._backoff.ask(lambda: probe(user_name(os.getuid())))
+                client, why = choose_client()
             except Unreachable as error:
                 self._tell(error)
                 self._stop.wait(max(self._backoff.wait_s, 0.1))
             else:
+                log.info("Slurm %s answers %s; asked by %s", facts.version, facts.user, why)
+                for line in (*facts.ruled_out, *facts.notes):
+                    log.info("%s", line)
                 return self._cluster(client, facts)
         return None
 
@@ -120,8 +125,7 @@ class Service:
         self._before = Latest(tick=self._before.tick, plan=self._before.plan, trouble=error.message)
 
     def _cluster(self, client: SlurmClient, facts: SiteFacts) -> Cluster:
-        self.desk.client, self.desk.slurm_version = client, str(facts.version)
-        log.info("Slurm %s answers", facts.version)
+        self.desk.client, self.desk.slurm_version = client, facts.version
         mode = "observe" if self._observe else "act"
         seed, name = self._site.policy.seed, self._policy.name
         self._journal.begin_run(

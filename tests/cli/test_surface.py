@@ -1,0 +1,95 @@
+"""What users and their scripts rely on: names, options, exit codes and a fast start."""
+
+import json
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+
+from ones_slurm.cli.main import ones
+from ones_slurm.daemon.main import onesd
+
+
+def options(command: click.Command) -> list[str]:
+    context = click.Context(command)
+    return sorted(max(param.opts, key=len) for param in command.get_params(context) if param.opts[0].startswith("-"))
+
+
+def test_the_options_are_these():
+    """A change here is a change for every script that calls us: keep old names working, and say so in the changelog."""
+    context = click.Context(ones)
+    theirs = {"lab", "report"}  # frozen beside their own tests
+    surface = {name: options(ones.get_command(context, name)) for name in ones.list_commands(context)}
+    assert {name: found for name, found in surface.items() if name not in theirs} == {
+        "doctor": ["--help", "--json"],
+        "plan": ["--help", "--json"],
+        "queue": ["--format", "--help", "--jobs", "--json", "--noheader", "--partition", "--user"],
+        "show": ["--help", "--json"],
+        "submit": ["--batch", "--dry-run", "--gpus", "--help", "--nodes"],
+        "version": ["--help"],
+        "why": ["--help", "--json"],
+    }
+    assert sorted(surface) == ["doctor", "lab", "plan", "queue", "report", "show", "submit", "version", "why"]
+    assert options(ones) == ["--debug", "--help", "--site"]
+    assert options(onesd) == ["--debug", "--help", "--observe", "--site", "--user", "--version"]
+
+
+def test_a_command_starts_fast_because_it_loads_little():
+    """Heavy libraries are imported by the subcommand that needs them; the time is that of three tries at best."""
+    script = "import sys; from ones_slurm.cli.main import ones; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"aiohttp", "numpy", "torch", "mpi4py", "rich", "ClusterShell", "sqlite3"} & set(loaded)
+
+    def start_s():
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "ones_slurm.cli.main", "version"], capture_output=True, check=True)
+        return time.perf_counter() - begun
+
+    def bare_s():
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-c", ""], capture_output=True, check=True)
+        return time.perf_counter() - begun
+
+    assert min(start_s() for _ in range(3)) - min(bare_s() for _ in range(3)) < 0.15
+
+
+def test_an_unknown_command_is_wrong_use():
+    done = subprocess.run([sys.executable, "-m", "ones_slurm.cli.main", "quueue"], capture_output=True, check=False)
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_without_slurm_the_doctor_says_what_to_install(tmp_path, as_json):
+    site = tmp_path / "site.toml"
+    site.write_text(f'[daemon]\nauth = "socket"\nsocket = "{tmp_path}/none.sock"\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "ones_slurm.cli.main", "--site", site, "doctor", *(["--json"] if as_json else [])],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": str(tmp_path)},
+    )
+    assert (done.returncode, done.stderr) == (4, "")
+    if as_json:
+        answer = json.loads(done.stdout)
+        assert answer["version"] == 1
+        assert {check["name"] for check in answer["checks"] if check["level"] == "FAIL"} >= {"slurm commands"}
+        assert all(check["remedy"] for check in answer["checks"] if check["level"] != "OK")
+    else:
+        assert "FAIL  slurm commands" in done.stdout
+        assert "-> install Slurm's client commands" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["submit", "--nodes", "1-2", "x.sh"], ["submit", "--nodes", "2", "--wrap", "true"]])
+def test_without_slurm_nothing_is_submitted_and_the_exit_code_is_4(tmp_path, words):
+    done = subprocess.run(
+        [sys.executable, "-m", "ones_slurm.cli.main", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": str(tmp_path)},
+    )
+    assert done.returncode == 4
+    assert "no scontrol on this machine" in done.stderr
