@@ -3,25 +3,32 @@
 A check never raises: what it cannot find out is its finding.
 """
 
+import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
 from ones_slurm.daemon.answers import State
+from ones_slurm.daemon.auth import user_name
 from ones_slurm.model.errors import NotAllowed, OnesError, Unreachable
 from ones_slurm.model.settings import Site, load_site, site_path
 from ones_slurm.peer import munge
 from ones_slurm.peer.client import Client
+from ones_slurm.slurm.choose import choose_client
+from ones_slurm.slurm.probe import SiteFacts, probe
+from ones_slurm.slurm.releases import Release
 
 Level = Literal["OK", "WARN", "FAIL"]
 
 COMMANDS = ("sbatch", "scontrol", "squeue", "sinfo", "srun", "sacct", "sacctmgr")
 # Ours: Slurm's commands give up after MessageTimeout (10 s) by themselves, so this ends only what hangs.
 _COMMAND_WITHIN_S = 20.0
+_OLDEST = Release(22, 5)
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -54,6 +61,77 @@ def _slurm(site: Site) -> Iterator[Check]:
         yield Check("slurm commands", "FAIL", words, "install Slurm's client commands (Debian: slurm-client)")
         return
     yield Check("slurm commands", "OK", f"all {len(COMMANDS)} found")
+    try:
+        facts = probe(user_name(os.getuid()))
+    except OnesError as error:
+        yield Check("slurmctld", "FAIL", error.message, error.hint or "look at the state of slurmctld")
+        return
+    yield from _facts(facts, site)
+
+
+def _facts(facts: SiteFacts, site: Site) -> Iterator[Check]:
+    """What the running Slurm allows, and what its accounting keeps."""
+    yield Check("slurmctld", "OK", f"cluster {facts.cluster} answers, Slurm {facts.version}")
+    yield from _release(facts)
+    for name, possible, wanted, word in (
+        ("shrink", facts.can_shrink, site.moves.shrink, "shrink"),
+        ("requeue", facts.can_requeue, site.moves.requeue, "requeue"),
+    ):
+        why = "; ".join(line for line in facts.ruled_out if word in line)
+        if not wanted:
+            yield Check(name, "OK", f"switched off by moves.{name} in the site file")
+        elif possible:
+            yield Check(name, "OK", "allowed")
+        else:
+            yield Check(
+                name, "WARN", why, f"change it in slurm.conf, or set moves.{name} = false to say that it is meant"
+            )
+    yield _rights(facts)
+    yield from _accounting(facts, site)
+
+
+def _release(facts: SiteFacts) -> Iterator[Check]:
+    release = Release.parse(facts.version)
+    if release < _OLDEST:
+        yield Check("slurm release", "WARN", f"{release} is older than any that was tried", f"{_OLDEST} or newer")
+    elif any(facts.version in line for line in facts.ruled_out):
+        yield Check("slurm release", "WARN", f"{release} has a fault that resizing wakes", "update slurmctld")
+    else:
+        yield Check("slurm release", "OK", f"{release} has no known fault")
+
+
+def _rights(facts: SiteFacts) -> Check:
+    if facts.is_operator:
+        return Check("rights", "OK", f"{facts.user} may move the jobs of all users")
+    finding = f"{facts.user} may move own jobs only (level {facts.admin_level})"
+    return Check(
+        "rights", "OK", f"{finding}: enough for commands, jobs and `onesd --user`, not for a onesd for everybody"
+    )
+
+
+def _accounting(facts: SiteFacts, site: Site) -> Iterator[Check]:
+    """slurmdbd and what it keeps; the report can do with less, and says less then."""
+    if not facts.accounting:
+        yield Check("slurmdbd", "WARN", "this cluster has none", "the report then has onesd's journal only")
+        return
+    try:
+        choose_client()[0].accounting(since_s=time.time() - 60.0, user=facts.user)
+    except OnesError as error:
+        yield Check("slurmdbd", "FAIL", error.message, error.hint or "look at the state of slurmdbd")
+        return
+    yield Check("slurmdbd", "OK", "answers")
+    if facts.comment_in_accounting:
+        yield Check("comments kept", "OK", "wishes can be read from accounting")
+    else:
+        remedy = "set AccountingStoreFlags=job_comment in slurm.conf"
+        yield Check("comments kept", "WARN", "accounting forgets job comments, and wishes with them", remedy)
+    if facts.gpus_counted:
+        yield Check("gpus counted", "OK", "accounting counts gres/gpu")
+    elif any(partition.gpus_per_node for partition in site.partitions.values()):
+        yield Check("gpus counted", "OK", "by gpus_per_node in the site file")
+    else:
+        remedy = "AccountingStorageTRES=gres/gpu in slurm.conf, or gpus_per_node of each partition in the site file"
+        yield Check("gpus counted", "WARN", "neither Slurm nor the site file counts GPUs", remedy)
 
 
 def _mpi_plugin(site: Site) -> Check:

@@ -1,0 +1,127 @@
+"""submit and doctor on a real Slurm, as ordinary users type them."""
+
+import json
+import os
+import sys
+import time
+
+import pytest
+
+from ones_slurm.lab import Lab, LabSpec, packages
+
+pytestmark = pytest.mark.slurm
+
+ONES = [sys.executable, "-m", "ones_slurm.cli.main"]
+SCRIPT = "#!/bin/bash\n#SBATCH --gres=gpu:2\n#SBATCH --comment=charge:7\nsleep 600\n"
+
+
+@pytest.fixture(scope="module")
+def lab():
+    if os.geteuid() != 0:
+        pytest.skip("a lab needs root")
+    if absent := packages.missing():
+        pytest.skip(f"a lab needs packages: {' '.join(absent)}")
+    with Lab(LabSpec(name=f"cli-{os.getpid()}", nodes=2, gpus_per_node=2)) as running:
+        running.run(["bash", "-c", "cat > train.sh"], input=SCRIPT)
+        yield running
+
+
+def ones(lab, *words, env=None):
+    return lab.run([*ONES, *words], check=False, env=env)
+
+
+def queue(lab):
+    """Job id, node count and comment of each job."""
+    lines = lab.run(["squeue", "-h", "-o", "%i|%D|%k"]).stdout.splitlines()
+    return [tuple(line.split("|")) for line in lines]
+
+
+def test_a_wish_becomes_a_word_of_the_comment_beside_the_users_own(lab):
+    done = ones(lab, "submit", "--nodes", "1-2", "-J", "mine", "--batch=64-256", "train.sh", "--nodes", "7")
+    assert done.returncode == 0, done.stderr
+    job = done.stdout.strip()
+    try:
+        ((listed, nodes, comment),) = queue(lab)
+        assert (listed, nodes) == (job, "1")
+        assert comment.split()[:2] == ["charge:7", "ones:nodes=1-2,batch=64-256"]
+    finally:
+        lab.run(["scancel", job])
+
+
+def test_a_dry_run_prints_the_line_and_submits_nothing(lab):
+    done = ones(lab, "submit", "--dry-run", "--nodes=1-2", "-p", "gpu", "train.sh", "an argument")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("sbatch --parsable '--comment=charge:7 ones:nodes=1-2 ones-submit:")
+    assert done.stdout.endswith(" --nodes=1 -p gpu train.sh 'an argument'\n")
+    assert queue(lab) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--nodes", "2-1", "train.sh"], 2, "write nodes=1-2"),
+        (["--nodes", "many", "train.sh"], 2, "not a number or a range"),
+        (["--nodes", "1-2", "-p", "gpus", "train.sh"], 5, "partitions here: gpu, other"),
+        (["--nodes", "1-3", "train.sh"], 2, "a job in gpu can have 2"),
+        (["--gpus", "3", "train.sh"], 2, "no whole number of nodes with 2 GPUs each"),
+        (["--nodes", "2", "-N1", "train.sh"], 2, "outside of the wish"),
+        (["--nodes", "1-2", "--comment", "ones:nodes=1-2", "train.sh"], 2, "given twice"),
+        (["--comment", "ones:node=1-2", "train.sh"], 2, "did you mean nodes=?"),
+        (["train.sh"], 2, "has no wish"),
+        (["--nodes", "1-2"], 2, "no script"),
+        (["--nodes", "1-2", "missing.sh"], 1, "missing.sh"),
+    ],
+)
+def test_what_cannot_be_is_said_and_nothing_is_submitted(lab, words, code, said):
+    done = ones(lab, "submit", *words)
+    assert (done.returncode, said in done.stderr, done.stdout) == (code, True, ""), done.stderr
+    assert "Traceback" not in done.stderr
+    assert queue(lab) == []
+
+
+def test_the_job_gets_the_users_environment_and_not_ours(lab):
+    env = {"TZ": "Europe/Berlin", "LC_ALL": "C.UTF-8"}
+    done = ones(lab, "submit", "--nodes=1-2", "--output=env.txt", "--wrap", "env > env.part; mv env.part env", env=env)
+    assert done.returncode == 0, done.stderr
+    deadline = time.monotonic() + 20
+    while (shown := lab.run(["cat", "env"], check=False)).returncode:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert {"TZ=Europe/Berlin", "LC_ALL=C.UTF-8"} <= set(shown.stdout.splitlines())
+    assert "SLURM_TIME_FORMAT" not in shown.stdout
+
+
+def levels(done):
+    return {check["name"]: check["level"] for check in json.loads(done.stdout)["checks"]}
+
+
+def test_the_doctor_finds_a_healthy_cluster_healthy_and_onesd_missing(lab):
+    done = ones(lab, "doctor", "--json")
+    assert done.returncode == 0, done.stdout
+    found = levels(done)
+    assert found.pop("onesd") == "WARN"
+    assert found.keys() >= {"slurmctld", "slurmdbd", "munge", "shrink", "requeue", "comments kept", "gpus counted"}
+    assert {name: level for name, level in found.items() if level != "OK"} == {}
+
+
+def test_the_doctor_names_a_wrong_key_and_still_looks_at_the_rest(lab):
+    lab.run(["bash", "-c", "echo '[engine]\ninterval = 3' > wrong.toml"])
+    done = ones(lab, "--site", "wrong.toml", "doctor")
+    assert done.returncode == 1
+    assert "FAIL  site file" in done.stdout
+    assert "did you mean 'interval_s'?" in done.stdout
+    assert "OK    slurmctld" in done.stdout
+
+
+def test_without_slurmctld_it_is_exit_code_4_with_slurms_own_words(lab):
+    lab.stop_service("slurmctld")
+    try:
+        sick = ones(lab, "doctor")
+        assert sick.returncode == 4
+        assert "FAIL  slurmctld" in sick.stdout
+        assert "Unable to contact slurm controller" in sick.stdout
+        late = ones(lab, "submit", "--nodes=1-2", "train.sh")
+        assert (late.returncode, late.stdout) == (4, "")
+        assert "Unable to contact slurm controller" in late.stderr
+    finally:
+        lab.start_service("slurmctld")
