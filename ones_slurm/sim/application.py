@@ -62,13 +62,16 @@ class Application:
         return float(sqr), float(var)
 
     def split(self, gpus: int, batch: int) -> tuple[int, int]:
-        """(local batch, accumulation steps) for a global batch, with as few accumulation steps as possible."""
+        """(local batch, accumulation steps) for a global batch, with as few accumulation steps as possible.
+
+        A batch too small for so many GPUs becomes one of the least measured number of samples on each.
+        """
         local = math.ceil(batch / gpus - 1e-8)
         accumulation = math.ceil(local / self.max_local - 1e-8) - 1
         if gpus == 1 and batch > self.base_batch:
             accumulation = max(1, accumulation)
         local = math.ceil(local / (accumulation + 1) - 1e-8)
-        return min(local, self.max_batch // (gpus * (accumulation + 1))), accumulation
+        return max(min(local, self.max_batch // (gpus * (accumulation + 1))), self.min_local), accumulation
 
     def pace(self, shape: Shape, batch: int, epoch: int) -> tuple[float, int]:
         """(steps of the initial batch that are learnt in a second, global batch that is really used)."""

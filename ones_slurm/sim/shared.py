@@ -68,7 +68,9 @@ class SharedCluster(ImaginedCluster):
         self.stop_training(job)
         job.saved = job.truth.saved()
         job.close_span(self.now())
-        job.moves += job.first_start_s is not None
+        if job.first_start_s is not None:
+            job.moves += 1
+            job.restarts += bool(action.allocation)
         self.release(job)
         job.generation, job.batch, job.state = action.generation, action.batch, JobState.PENDING
 
