@@ -2,10 +2,11 @@
 
 import functools
 import math
+from collections.abc import Sequence
 
 import msgspec
 
-from ones_slurm.model.cluster import JobView, Speed
+from ones_slurm.model.cluster import JobView, Past, Speed
 from ones_slurm.model.wire import Progress
 from ones_slurm.policy.sizes import base_batch
 
@@ -18,6 +19,8 @@ MAX_BATCH = 2.0**30
 # the base batch to the largest allowed one (ours: the middle, for users allow what still learns at all).
 UNKNOWN_NOISE_AT = 0.5
 MIN_NOISE, MAX_NOISE = 1e-3, 1e6
+# Ended jobs of the same kind that count; the latest ones (ours).
+MOST_PAST = 8
 # Enough points for a fit; later ones say more of the job as it is now (ours).
 MAX_SPEEDS = 64
 
@@ -47,11 +50,45 @@ class Facts(msgspec.Struct, frozen=True):
     speeds: tuple[Speed, ...]
 
 
-def facts_of(job: JobView) -> Facts:
-    """What can be believed of a job's reports."""
+class Kind(msgspec.Struct, frozen=True):
+    """What earlier jobs of the same user and recipe measured, said early on, and had trained on in the end (median)."""
+
+    speeds: tuple[Speed, ...] = ()
+    early: Progress | None = None
+    samples: float | None = None
+
+
+def facts_of(job: JobView, kind: Kind | None = None) -> Facts:
+    """What can be believed of a job's reports; where it has none yet, of those of earlier jobs of its kind."""
+    early = kind.early if kind is not None and kind.early is not None else Progress()
     progress = job.progress if job.progress is not None else Progress()
-    limits = _limits(job, progress)
-    return Facts(limits, _noise(progress, limits), *_work(progress), credible(job.speeds))
+    told = msgspec.structs.replace(
+        progress, metrics={**early.metrics, **progress.metrics}, base_batch=progress.base_batch or early.base_batch
+    )
+    limits = _limits(job, told)
+    done, left = _work(told)
+    if left is None and kind is not None and kind.samples is not None and kind.samples > done:
+        left = kind.samples - done
+    return Facts(limits, _noise(told, limits), done, left, credible(job.speeds))
+
+
+def kinds_of(past: Sequence[Past]) -> dict[tuple[str, str], Kind]:
+    """What the latest ended jobs of each user and recipe leave to their next; who has no recipe leaves nothing."""
+    jobs: dict[tuple[str, str], list[Past]] = {}
+    for job in past:
+        if job.recipe:
+            jobs.setdefault((job.user, job.recipe), []).append(job)
+    return {name: _kind(tuple(alike[-MOST_PAST:])) for name, alike in jobs.items()}
+
+
+def _kind(jobs: tuple[Past, ...]) -> Kind:
+    ends = sorted(float(job.samples) for job in jobs if job.samples > 0)
+    reports = [job.reports[0] for job in jobs if job.reports]
+    return Kind(
+        speeds=credible(tuple(speed for job in jobs for speed in job.speeds)),
+        early=reports[-1] if reports else None,
+        samples=min(ends[len(ends) // 2], MAX_SAMPLES) if ends else None,
+    )
 
 
 @functools.lru_cache(maxsize=16384)

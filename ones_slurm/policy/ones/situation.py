@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ones_slurm.model.cluster import ClusterView, JobState, JobView, Past, Speed
-from ones_slurm.policy.ones.facts import Facts, credible, facts_of
+from ones_slurm.model.cluster import ClusterView, JobState, JobView, Speed
+from ones_slurm.policy.ones.facts import Facts, Kind, credible, facts_of, kinds_of
 from ones_slurm.policy.ones.goodput import MAX_RAMP, UNKNOWN_S, Ints, Sizes, known_curve, unknown_curve, useful
 from ones_slurm.policy.ones.throughput import Floats, fit_speeds
 from ones_slurm.policy.sizes import claims_nodes, size_bounds
@@ -25,8 +25,6 @@ LEAST_LEFT = 0.02
 DENSE_SIZES = 16
 # Samples a second of a job that holds GPUs on which no batch that is allowed would fit (ours: no division by zero).
 LEAST_RATE = 1e-6
-# Ended jobs of the same kind whose measurements count; the latest ones (ours).
-MOST_PAST = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,9 +77,9 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
     bounds = [_bounds(job, view, max(capacity, 1)) for job in jobs]
     held = np.array([len(job.nodes) if whole else job.gpus for job in jobs], int)
     units = _grid(1 if whole else per_node, max(capacity, 1), {int(n) for n in held if n} | {low for low, _ in bounds})
-    past = _past_speeds(view.past) if history else {}
+    kinds = kinds_of(view.past) if history else {}
     rows = [
-        _row(job, units, int(held[j]), bounds[j], 0 if whole else per_node, past.get((job.user, job.recipe), ()))
+        _row(job, units, int(held[j]), bounds[j], 0 if whole else per_node, kinds.get((job.user, job.recipe)))
         for j, job in enumerate(jobs)
     ]
     shape = (len(jobs), len(units))
@@ -110,10 +108,11 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
 
 
 def _row(
-    job: JobView, units: tuple[int, ...], held: int, bounds: tuple[int, int], per_node: int, past: tuple[Speed, ...]
+    job: JobView, units: tuple[int, ...], held: int, bounds: tuple[int, int], per_node: int, kind: Kind | None
 ) -> tuple[Floats, Bools, Floats, float, float, float, bool, float]:
     """(goodput, allowed, batch) by size, what is left, goodput and batch at the held size, known, base batch."""
-    facts = facts_of(job)
+    facts = facts_of(job, kind)
+    past = kind.speeds if kind is not None else ()
     sizes = _sizes(units, max(job.gpus_per_node, 1), per_node)
     first = per_node or sizes[0][0] * max(bounds[0], 1)
     counts = np.array(units)
@@ -143,18 +142,6 @@ def _from_progress(job: JobView, facts: Facts) -> tuple[Speed, ...]:
         return ()
     local = max(batch // gpus, 1)
     return credible((Speed(max(len(job.nodes), 1), gpus, local, batch / rate, 0.0),))
-
-
-def _past_speeds(past: Sequence[Past]) -> dict[tuple[str, str], tuple[Speed, ...]]:
-    """What the latest ended jobs of each user and recipe measured."""
-    kinds: dict[tuple[str, str], list[Past]] = {}
-    for job in past:
-        if job.recipe:
-            kinds.setdefault((job.user, job.recipe), []).append(job)
-    return {
-        kind: credible(tuple(speed for job in jobs[-MOST_PAST:] for speed in job.speeds))
-        for kind, jobs in kinds.items()
-    }
 
 
 def _bounds(job: JobView, view: ClusterView, capacity: int) -> tuple[int, int]:

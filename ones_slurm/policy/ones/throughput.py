@@ -21,9 +21,9 @@ Floats = NDArray[np.float64]
 GAMMAS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0])
 # Between nodes where only one node was tried, and the other way round: Pollux's own guess.
 REMOTE_FACTOR = 1.1
-# With one local batch tried: a half as large one takes so much of the time, at little weight (ours; kernels have a
-# constant part, and mostly a small one).
-HALF_BATCH_TIME, PRIOR_WEIGHT = 0.6, 0.05
+# With one local batch tried: half of the time is constant, so that a half as large one takes three quarters (as Pollux's
+# own fit assumes). The weight is ours: one measurement in five, which keeps two nearby ones from promising too much.
+HALF_BATCH_TIME, PRIOR_WEIGHT = 0.75, 0.2
 # Relative error of a prediction per doubling beyond what was tried (ours, the order of what the profiles show).
 ERROR_PER_DOUBLING = 0.1
 
