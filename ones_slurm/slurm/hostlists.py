@@ -8,7 +8,7 @@ from ClusterShell.RangeSet import RangeSetException
 
 _NONE = {"", "none", "none assigned", "(null)", "n/a"}
 # What stands between commas outside brackets.
-_PIECE = re.compile(r"(?:[^,\[\]]|\[[^\]]*\])+")
+_PIECE = re.compile(r"(?:[^,\[]|\[[^\]]*(?:\]|$))+")
 _RANGE = re.compile(r"(\d{1,18})-(\d{1,18})", re.ASCII)
 _PLAIN = re.compile(r"[\w.-]+", re.ASCII)
 # Ours, because no Slurm has a million nodes: text beyond it is not a node list.

@@ -18,11 +18,12 @@ _MARKS = {
     "^": "REBOOT_ISSUED",
     "-": "PLANNED",
 }
-# A node in one of these takes no new job: broken, going away, or kept for somebody.
-UNUSABLE = {
-    *("DOWN", "ERROR", "FAIL", "FAILING", "FUTURE", "UNKNOWN", "INVAL", "INVALID_REG", "NO_RESPOND", "NOT_RESPONDING"),
-    *("DRAIN", "DRAINED", "DRAINING", "MAINT", "RESERVED", "BLOCKED", "REBOOT", "REBOOT_REQUESTED", "REBOOT_ISSUED"),
-    *("POWER_DOWN", "POWERING_DOWN", "POWER_DRAIN"),
+# The states of a node that works, and the flags with which it takes no new job all the same: broken, going away, kept
+# for somebody. A state that this list does not know is none to start a job on.
+_WORKING = {"IDLE", "MIXED", "ALLOCATED"}
+_KEPT_FREE = {
+    *("FAIL", "INVALID_REG", "NO_RESPOND", "NOT_RESPONDING", "DRAIN", "MAINT", "RESERVED", "BLOCKED", "POWER_DOWN"),
+    *("POWERING_DOWN", "POWER_DRAIN", "REBOOT", "REBOOT_REQUESTED", "REBOOT_ISSUED"),
 }
 
 
@@ -43,6 +44,11 @@ def read_node_states(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in words if word))
 
 
+def is_usable(states: tuple[str, ...]) -> bool:
+    """Whether a new job could ever start on a node in this state, once it is free."""
+    return not _WORKING.isdisjoint(states) and _KEPT_FREE.isdisjoint(states)
+
+
 def read_nodes(text: str) -> list[NodeRecord]:
     """One record a line, ordered by name as Slurm orders them."""
     return [_read_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
@@ -55,7 +61,7 @@ def _read_node(line: str) -> NodeRecord:
     return NodeRecord(
         name=pairs["NodeName"],
         states=states,
-        usable=UNUSABLE.isdisjoint(states),
+        usable=is_usable(states),
         gpus=count_gpus(gres) or 0,
         gpu_type=gpu_type(gres),
         cpus=_whole(pairs.get("CPUTot")),

@@ -16,7 +16,7 @@ from ones_slurm.slurm.client import AccountingRow, JobRecord, NodeRecord, Snapsh
 from ones_slurm.slurm.command import failure
 from ones_slurm.slurm.job_json import RawJob, read_job
 from ones_slurm.slurm.jobids import read_job_id
-from ones_slurm.slurm.node_text import UNUSABLE, read_node_states
+from ones_slurm.slurm.node_text import is_usable, read_node_states
 from ones_slurm.slurm.tres import count_gpus, gpu_type
 
 # From 23.11 on, pyslurm has no `job().get()`, and its `Job` does not tell the requested TRES, in which alone 22.05
@@ -137,7 +137,7 @@ def _node(found: dict[str, Any]) -> NodeRecord:
     return NodeRecord(
         name=found["name"],
         states=states,
-        usable=UNUSABLE.isdisjoint(states),
+        usable=is_usable(states),
         gpus=count_gpus(gres) or 0,
         gpu_type=gpu_type(gres),
         cpus=found.get("cpus") or 0,
