@@ -96,10 +96,9 @@ class Door:
         end = self._desk.listen(job_id, wake)
         try:
             while True:
-                changed.clear()
-                reply = self._desk.reply(job_id)
+                reply, unfollowed = self._desk.reply(job_id)
                 left_s = until - loop.time()
-                if reply.order is not None or left_s <= 0 or self._stopping:
+                if unfollowed or changed.is_set() or left_s <= 0 or self._stopping:
                     return reply
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(left_s):

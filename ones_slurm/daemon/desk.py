@@ -63,9 +63,9 @@ class Desk:
         """Takes down what a job says of itself."""
         self._board.put(job_id, sync, time.time())
 
-    def reply(self, job_id: str) -> Reply:
-        """The standing order, if it is not followed yet."""
-        return Reply(self._board.unfollowed(job_id))
+    def reply(self, job_id: str) -> tuple[Reply, bool]:
+        """The standing order, and whether it is to be told at once, because the job does not follow it yet."""
+        return Reply(self._board.order(job_id)), self._board.unfollowed(job_id) is not None
 
     def listen(self, job_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Has `wake` called when the job's order changes."""

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import pathlib
+import resource
 import signal
 import socket
 import sys
@@ -28,6 +29,8 @@ log = logging.getLogger("onesd")
 # Ours: a stop lasts no longer than a person likes to wait, nor half of what systemd grants (TimeoutStopSec).
 _ENGINE_ENDS_WITHIN_S = 5.0
 _REQUESTS_END_WITHIN_S = 2.0
+# Ours: more than any Slurm has running jobs with a wrapper, and far from what a kernel minds.
+_CONNECTIONS = 65536
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -45,18 +48,29 @@ def onesd(site: str | None, observe: bool, own_jobs: bool, debug: bool) -> None:
     try:
         settings = load_site(site)
         service = Service(settings, observe=observe, owner=user_name(os.getuid()) if own_jobs else None)
-        asyncio.run(_serve(service, settings.daemon))
+        _allow_many_connections()
+        asyncio.new_event_loop().run_until_complete(_serve(service, settings.daemon))
     except OnesError as error:
         if debug:
             raise
         click.echo(f"onesd: {error}", err=True)
         sys.exit(error.exit_code)
-    sys.exit(1 if service.failed else 0)
+    # Not sys.exit: that waits for every thread, and one may hang in a Slurm command for a minute. What matters is in
+    # the journal, and its moves are safe to leave at any moment.
+    logging.shutdown()
+    os._exit(1 if service.failed else 0)
 
 
 def main() -> None:
     """The console script."""
     onesd(prog_name="onesd")
+
+
+def _allow_many_connections() -> None:
+    """Each job that waits for an order holds one; the usual limit of 1024 is there for programs that use select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, _CONNECTIONS)), hard))
 
 
 async def _serve(service: Service, daemon: Daemon) -> None:

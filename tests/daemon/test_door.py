@@ -205,6 +205,25 @@ def test_an_order_that_comes_later_ends_the_wait(doors):
     assert 0.2 < time.monotonic() - begun < 5
 
 
+def test_an_order_that_is_followed_is_told_again_but_not_in_a_hurry(doors):
+    place, daemon = doors
+    place.board.post("11", GROW)
+    leaving = Sync(phase=Phase.LEAVING, generation=1, batch=64)
+    begun = time.monotonic()
+    assert Client(daemon).sync("11", leaving, wait_s=0.5).order == GROW
+    assert 0.4 < time.monotonic() - begun < 5
+
+
+def test_an_order_that_is_withdrawn_ends_the_wait(doors):
+    place, daemon = doors
+    place.board.post("11", GROW)
+    leaving = Sync(phase=Phase.LEAVING, generation=1, batch=64)
+    threading.Timer(0.3, place.board.post, ("11", None)).start()
+    begun = time.monotonic()
+    assert Client(daemon).sync("11", leaving, wait_s=20).order is None
+    assert 0.2 < time.monotonic() - begun < 5
+
+
 def test_without_an_order_the_wait_ends_by_itself(doors):
     _, daemon = doors
     begun = time.monotonic()

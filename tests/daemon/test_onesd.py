@@ -198,6 +198,20 @@ def test_without_slurmctld_it_waits_and_says_so(lab):
         lab.start_service("slurmctld")
 
 
+def test_a_slurmctld_that_hangs_does_not_hold_up_the_end(lab):
+    with running(lab) as onesd:
+        onesd.ticked()
+        pid = lab.run(["pgrep", "-x", "slurmctld"], user="root", host="head").stdout.strip()
+        lab.run(["kill", "-STOP", pid], user="root", host="head")
+        try:
+            time.sleep(1.5)  # long enough for the next tick to have begun
+            onesd.process.terminate()
+            assert onesd.process.wait(10) == 0
+        finally:
+            lab.run(["kill", "-CONT", pid], user="root", host="head")
+    assert "open moves go on from the journal" in onesd.log_text()
+
+
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
