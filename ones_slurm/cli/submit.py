@@ -46,7 +46,6 @@ def command(
     from ones_slurm.cli.sbatch_words import request, script_of, without
     from ones_slurm.model.errors import UsageError
     from ones_slurm.model.settings import load_site
-    from ones_slurm.model.wish import format_wish
     from ones_slurm.slurm.submit import submit
 
     script = script_of(words)
@@ -61,7 +60,6 @@ def command(
     job_id = submit([*sized, *without(words, "--comment")], comment=comment, runner=runner)
     if not dry_run:
         click.echo(job_id)
-        click.echo(f"ones: job {job_id} may have {format_wish(wish).removeprefix('ones:')}", err=True)
 
 
 def _wish(comment: str, options: dict[str, str | None]) -> tuple[Wish, str]:

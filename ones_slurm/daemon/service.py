@@ -17,7 +17,7 @@ from ones_slurm.engine.journal import Journal
 from ones_slurm.engine.loop import Engine, Latest
 from ones_slurm.engine.observer import Observer
 from ones_slurm.engine.records import Run
-from ones_slurm.model.errors import OnesError, Unreachable
+from ones_slurm.model.errors import Failed, OnesError, Unreachable
 from ones_slurm.model.settings import Site
 from ones_slurm.model.sockets import Cluster
 from ones_slurm.policy.registry import policy_named
@@ -37,13 +37,16 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 2.0, 60.0
 class Service:
     """One daemon. `owner` is set to keep to that user's jobs, `observe` to never act.
 
-    Raises `UsageError` for a wrong site file, `Failed` where another onesd writes the same journal.
+    Raises `UsageError` for a wrong site file, `Failed` where another onesd writes the same journal, or an observer
+    would leave moves unfinished.
     """
 
     def __init__(self, site: Site, *, observe: bool = False, owner: str | None = None) -> None:
         self._site, self._observe, self._owner = site, observe, owner
         self._policy = policy_named(site.policy.name)
         self._journal = Journal.open(site.daemon.journal)
+        if observe:
+            self._leave_nobody_halfway()
         self._before = Latest(
             tick=self._journal.last_tick(), plan=self._journal.last_plan(), trouble="Slurm has not answered yet"
         )
@@ -64,6 +67,16 @@ class Service:
             metrics=self._metrics,
             latest=self.latest,
         )
+
+    def _leave_nobody_halfway(self) -> None:
+        """A job in the middle of a move may be held or stopped, and an observer would never end that."""
+        jobs = sorted({action.job_id for action in self._journal.unfinished_actions()})
+        if jobs:
+            self._journal.close()
+            raise Failed(
+                f"jobs are in the middle of a move that an earlier onesd began: {', '.join(jobs)}",
+                hint="start once without --observe until `ones queue` shows no move, then observe",
+            )
 
     def latest(self) -> Latest:
         """The last tick, and what is wrong now."""

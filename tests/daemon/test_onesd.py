@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import signal
 import sys
 import time
@@ -138,6 +139,24 @@ def test_observing_it_shows_what_it_would_do_and_does_nothing(lab):
         onesd.ticked(above=onesd.status()["tick"] + 4)
         assert size_and_state(lab, job) == "2 PD"
         assert onesd.status()["mode"] == "observe"
+
+
+def test_a_job_on_its_node_is_told_to_go_with_what_it_holds(lab):
+    """Through the network, with the credential of the job's own user, made on the compute node."""
+    asks = (
+        "import os; from ones_slurm.model.settings import load_site; from ones_slurm.peer.client import Client;"
+        "from ones_slurm.model.wire import Phase, Sync;"
+        "reply = Client(load_site(os.environ['ONES_SITE']).daemon).sync("
+        "os.environ['SLURM_JOB_ID'], Sync(phase=Phase.STARTING, generation=0), wait_s=20);"
+        "print(reply.order.go, reply.order.batch, *reply.order.nodes)"
+    )
+    with running(lab) as onesd:
+        onesd.ticked()
+        wrapped = shlex.join([sys.executable, "-c", asks])
+        options = ["-N2", "--gres=gpu:2", "--comment=ones:nodes=1-4,batch=64-256", "-o", "told"]
+        lab.run(["sbatch", *options, "--wrap", wrapped], env={"ONES_SITE": onesd.site})
+        told = until(lambda: lab.run(["cat", "told"], check=False).stdout)
+    assert told == "True 64 c1 c2\n"
 
 
 def test_killed_and_started_again_it_goes_on_from_its_journal(lab):
