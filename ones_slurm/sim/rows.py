@@ -1,13 +1,13 @@
 """Tables in text files, read row by row with errors that name file, line and column.
 
-A file may be anything: empty, of another encoding, a line without an end. Nothing is read further than needed to say so.
+A file may be anything: empty, of another encoding, a line without an end. It is read no further than needed to say so.
 """
 
 import csv
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -48,23 +48,51 @@ def read_rows(
     """
     place = pathlib.Path(path)
     lines = _lines(place, read)
-    _, heading = next(lines, (0, None))
-    if heading is None:
-        raise UsageError(f"{place}: the file is empty", hint=f"the first line names the columns: {_names(columns)}")
-    if isinstance(heading, BadRow):
-        raise heading
-    named = [name.strip() for name in _cells(heading, delimiter)]
-    places = _places(place, named, columns)
+    named = _heading(place, lines, delimiter)
+    table = _Table(place, columns, _places(place, named, columns), len(named))
     for number, line in lines:
         try:
             if isinstance(line, BadRow):
                 raise line
             if line.strip():
-                yield _row(place, number, _cells(line, delimiter), columns, places, len(named))
+                yield table.row(number, _cells(line, delimiter))
         except BadRow as error:
             if bad is None:
                 raise
             bad(error)
+
+
+def heading(path: pathlib.Path, delimiter: str = ",") -> list[str]:
+    """The names of the columns. Raises `UsageError` for a file that has none."""
+    return _heading(path, _lines(path, None), delimiter)
+
+
+class _Table(NamedTuple):
+    path: pathlib.Path
+    columns: Sequence[Column]
+    places: list[int]
+    width: int
+
+    def row(self, number: int, cells: list[str]) -> dict[str, Any]:
+        if len(cells) != self.width:
+            raise BadRow(self.path, number, "", f"{len(cells)} fields, and the heading has {self.width}")
+        row: dict[str, Any] = {"": number}
+        for column, place in zip(self.columns, self.places, strict=True):
+            try:
+                row[column.name] = column.parse(cells[place])
+            except (ValueError, OverflowError) as error:
+                said = f"{cells[place][:60]!r} cannot be read: {error}"
+                raise BadRow(self.path, number, column.name, said) from error
+        return row
+
+
+def _heading(path: pathlib.Path, lines: Iterator[tuple[int, str | BadRow]], delimiter: str) -> list[str]:
+    _, first = next(lines, (0, None))
+    if first is None or first == "":
+        raise UsageError(f"{path}: the file is empty", hint="its first line should name the columns")
+    if isinstance(first, BadRow):
+        raise first
+    return [name.strip() for name in _cells(first, delimiter)]
 
 
 def _places(path: pathlib.Path, named: list[str], columns: Sequence[Column]) -> list[int]:
@@ -75,20 +103,6 @@ def _places(path: pathlib.Path, named: list[str], columns: Sequence[Column]) -> 
                 hint=f"needed: {_names(columns)}; found: {', '.join(named)[:200]}",
             )
     return [named.index(column.name) for column in columns]
-
-
-def _row(
-    path: pathlib.Path, number: int, cells: list[str], columns: Sequence[Column], places: list[int], width: int
-) -> dict[str, Any]:
-    if len(cells) != width:
-        raise BadRow(path, number, "", f"{len(cells)} fields, and the heading has {width}")
-    row: dict[str, Any] = {"": number}
-    for column, place in zip(columns, places, strict=True):
-        try:
-            row[column.name] = column.parse(cells[place])
-        except (ValueError, OverflowError) as error:
-            raise BadRow(path, number, column.name, f"{cells[place][:60]!r} cannot be read: {error}") from error
-    return row
 
 
 def _cells(line: str, delimiter: str) -> list[str]:

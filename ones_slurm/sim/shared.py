@@ -23,10 +23,10 @@ class SharedCluster(ImaginedCluster):
         refused |= {id(action): f"node {short} has not so many GPUs" for action in moving if short}
         moving = [] if short else moving
         had = {action.job_id: bool(self.live[action.job_id].allocation) for action in moving}
-        for action in moving:
-            self._leave(self.live[action.job_id], action)
-        for action in moving:
-            self._enter(self.live[action.job_id], action, had_some=had[action.job_id])
+        for move in moving:
+            self._leave(self.live[move.job_id], move)
+        for move in moving:
+            self._enter(self.live[move.job_id], move, had_some=had[move.job_id])
         for action in actions:
             if isinstance(action, Rebatch) and id(action) not in refused:
                 self._rebatch(self.live[action.job_id], action)
@@ -38,9 +38,7 @@ class SharedCluster(ImaginedCluster):
         ]
 
     def admit(self, what: Submission) -> Job:
-        return Job(
-            what, what.begin(), asked_nodes=what.gpus, gpus_per_node=1, asked_gpus=what.gpus, batch=what.batch
-        )
+        return Job(what, what.begin(), asked_nodes=what.gpus, gpus_per_node=1, asked_gpus=what.gpus, batch=what.batch)
 
     def put_back(self, job: Job) -> None:
         self.release(job)

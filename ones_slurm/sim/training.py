@@ -12,8 +12,10 @@ class Training:
     """One run of an application to its last epoch. Work is counted in steps of the initial batch.
 
     An epoch ends at a whole second of training, as in the simulator that the reference values come from: over a hundred
-    short epochs that shifts who comes first, and average completion times by up to one per cent. It reports its progress in samples that are worth one of the initial batch each, so that progress and rate agree
-    at every batch size, and its last measurement: times of a step, the gradient's squared norm and variance.
+    short epochs that decides who comes first, and shifts average completion times by up to one per cent.
+
+    It reports its progress in samples that are worth one of the initial batch each, so that progress and rate agree at
+    every batch size, and its last measurement: times of a step, the gradient's squared norm and variance.
     """
 
     def __init__(self, application: Application, tuned_batch: int = 0) -> None:

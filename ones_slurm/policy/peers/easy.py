@@ -1,5 +1,6 @@
-"""EASY backfill: whoever does not delay the first in the queue may overtake (Lifka, JSSPP 1995; Slurm's `sched/backfill`
-with one reservation). It believes the time limits that users give.
+"""EASY backfill: whoever does not delay the first in the queue may overtake (Lifka, JSSPP 1995).
+
+This is Slurm's `sched/backfill` with one reservation. It believes the time limits that users give.
 """
 
 import math

@@ -80,7 +80,7 @@ def table_of(job: JobView, limits: Limits, gpus: int) -> Table:
     assert job.progress is not None
     said = job.progress.metrics
     fixed = job.wish.batch.low if job.wish and job.wish.batch and job.wish.batch.low == job.wish.batch.high else 0
-    return _table(fit(job.speeds), limits, said["grad_sqr"], said["grad_var"], gpus, fixed)
+    return _table(fit(job.speeds), limits, (said["grad_sqr"], said["grad_var"]), gpus, fixed)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -108,7 +108,8 @@ def fit(speeds: tuple[Speed, ...]) -> Model:
 
 
 @functools.lru_cache(maxsize=4096)
-def _table(model: Model, limits: Limits, sqr: float, var: float, gpus: int, fixed: int) -> Table:
+def _table(model: Model, limits: Limits, gradient: tuple[float, float], gpus: int, fixed: int) -> Table:
+    sqr, var = gradient
     counts = np.arange(1, gpus + 1)[:, None]  # (G, 1)
     least = np.maximum(limits.base, limits.min_local * counts)
     if fixed:

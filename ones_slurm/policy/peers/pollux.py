@@ -1,4 +1,4 @@
-"""Pollux: sizes, places and batch sizes that maximise goodput, found by genetic search (Qiao et al., OSDI 2021, section 4).
+"""Pollux: sizes, places and batches that maximise goodput, found by genetic search (Qiao et al., OSDI 2021, section 4).
 
 An individual is a matrix of GPUs by job and node. Its fitness is the power mean (p = -1) of the jobs' speed-ups over a
 fair share, where a job that would be moved counts less the younger it is and the more it was moved. A job may have
@@ -69,13 +69,13 @@ def search(problem: Problem, rng: np.random.Generator) -> Ints:
         worth = np.concatenate([worth, fitness(problem, children)])
         kept = _fittest(worth)
         states, worth = states[kept], worth[kept]
-    return states[0]
+    return np.asarray(states[0])
 
 
 def _fittest(worth: Floats) -> Ints:
     """The best first, and none twice: individuals of equal fitness are nearly always the same one."""
     _, places = np.unique(-worth, return_index=True)
-    return places[:POPULATION]
+    return np.asarray(places[:POPULATION])
 
 
 def fitness(problem: Problem, states: Ints) -> Floats:
@@ -85,7 +85,7 @@ def fitness(problem: Problem, states: Ints) -> Floats:
     speedup = problem.speedup[np.arange(len(problem.most))[None, :], spans, gpus]
     moved = (states != problem.now[None]).any(axis=2)
     speedup = np.where(moved, speedup * problem.moved, speedup)
-    return 1 / np.mean(1 / np.maximum(speedup, FLOOR), axis=1)
+    return np.asarray(1 / np.mean(1 / np.maximum(speedup, FLOOR), axis=1))
 
 
 def repair(problem: Problem, states: Ints, rng: np.random.Generator) -> Ints:
@@ -107,7 +107,7 @@ def repair(problem: Problem, states: Ints, rng: np.random.Generator) -> Ints:
 def _mutated(problem: Problem, states: Ints, rng: np.random.Generator) -> Ints:
     """Each number changes with probability 1/N to any that the node allows (the paper's mutation)."""
     drawn = rng.integers(0, problem.room[None, None, :] + 1, states.shape)
-    return np.where(rng.random(states.shape) < 1 / len(problem.room), drawn, states)
+    return np.asarray(np.where(rng.random(states.shape) < 1 / len(problem.room), drawn, states))
 
 
 def _replaced(problem: Problem, states: Ints, rng: np.random.Generator) -> Ints:
@@ -145,7 +145,7 @@ def _crossed(states: Ints, rng: np.random.Generator) -> Ints:
     """Children take each job's row from one of two parents."""
     parents = rng.integers(0, len(states), (2, POPULATION))
     first = rng.random((POPULATION, states.shape[1])) < 0.5
-    return np.where(first[:, :, None], states[parents[0]], states[parents[1]])
+    return np.asarray(np.where(first[:, :, None], states[parents[0]], states[parents[1]]))
 
 
 def _pose(view: ClusterView, jobs: Sequence[JobView]) -> tuple[list[str], Problem, list[Table | None]]:
@@ -160,18 +160,18 @@ def _pose(view: ClusterView, jobs: Sequence[JobView]) -> tuple[list[str], Proble
             if name in places:
                 now[row, places[name]] = gpus
     tables = [table_of(job, limits, total) if (limits := limits_of(job)) is not None else None for job in jobs]
-    fair = max(total // len(jobs), 1)
-    per_node = max(room.values(), default=1)
-    speedup = np.stack([_speedup(table, fair, fair > per_node, total) for table in tables])
+    fair = max(-(-total // len(jobs)), 1)
+    speedup = np.stack([_speedup(table, fair, total) for table in tables])
     most = [_most_gpus(job, total) for job in jobs]
     moved = [_moved_factor(job, view.now_s) for job in jobs]
     return names, Problem(np.array([*room.values()]), np.array(most), now, speedup, np.array(moved)), tables
 
 
-def _speedup(table: Table | None, fair: int, fair_spans: bool, total: int) -> Floats:
+def _speedup(table: Table | None, fair: int, total: int) -> Floats:
+    """Over the fair share, which counts as if it were on one node (as in the authors' code)."""
     if table is None:
         return np.tile(np.arange(total + 1) / fair, (2, 1))
-    base = table.goodput[int(fair_spans), fair]
+    base = table.goodput[0, fair]
     return table.goodput / base if base > 0 else table.goodput
 
 
@@ -194,9 +194,9 @@ def _moved_factor(job: JobView, now_s: float) -> float:
 
 
 def _target(job: JobView, names: Sequence[str], row: Ints, table: Table | None) -> Target:
-    allocation = tuple((names[place], int(row[place])) for place in np.flatnonzero(row))
+    allocation = tuple((names[int(place)], int(row[place])) for place in np.flatnonzero(row))
     gpus = int(row.sum())
-    if allocation == tuple(sorted(job.allocation)):
+    if sorted(allocation) == sorted(job.allocation):
         allocation = job.allocation
     batch = int(table.batch[int(len(allocation) > 1), gpus]) if table is not None and gpus else 0
     return Target(

@@ -40,7 +40,12 @@ class Srtf:
             (
                 *(put(job, (), "others will be over sooner") for job in stopped),
                 *(
-                    put(job, take_emptiest(free, job.asked_gpus), "will be over first", remaining_s=remaining_s[job.job_id])
+                    put(
+                        job,
+                        take_emptiest(free, job.asked_gpus),
+                        "will be over first",
+                        remaining_s=remaining_s[job.job_id],
+                    )
                     for job in served
                     if not job.allocation
                 ),

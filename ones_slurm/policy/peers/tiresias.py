@@ -34,9 +34,11 @@ class Tiresias:
                 targets.append(put(job, (), "has had more than others, who need its GPUs"))
         stopped = {target.job_id for target in targets}
         free = free_gpus(view, (job for job in view.jobs if job.job_id not in stopped))
-        for job in served:
-            if not job.allocation:
-                targets.append(put(job, take_emptiest(free, job.asked_gpus), "has had the least so far"))
+        targets += [
+            put(job, take_emptiest(free, job.asked_gpus), "has had the least so far")
+            for job in served
+            if not job.allocation
+        ]
         return Plan(tuple(targets))
 
 
