@@ -21,7 +21,7 @@ from ones_slurm.engine import schema
 from ones_slurm.engine.lock import take_lock
 from ones_slurm.engine.memory import Decision, Memory
 from ones_slurm.engine.records import Holding, MoveRow, RecordedTick, Run, StoryLine, Tick
-from ones_slurm.model.cluster import ClusterView, JobState
+from ones_slurm.model.cluster import ClusterView, JobState, JobView
 from ones_slurm.model.errors import Failed, NotFound
 from ones_slurm.model.plan import Action, Outcome, Plan, Requeue, Shrink, Start
 
@@ -125,10 +125,10 @@ class Journal:
             )
             # Not all accounting remembers what a job held in each of its runs; those that we may move are kept here.
             self._db.executemany(
-                "insert or ignore into holdings(job_id, submit_s, nodes, gpus, start_s, seen_s) "
-                "values (?, ?, ?, ?, ?, ?)",
+                "insert into holdings(job_id, submit_s, nodes, gpus, batch, start_s, seen_s) "
+                "values (?, ?, ?, ?, ?, ?, ?) on conflict do update set batch = excluded.batch where batch = 0",
                 [
-                    (job.job_id, job.submit_s, " ".join(job.nodes), job.gpus, job.start_s, tick.now_s)
+                    _holding_row(job, tick.now_s)
                     for job in tick.view.jobs
                     if job.wish is not None and job.state in HOLDING and job.start_s is not None
                 ],
@@ -196,15 +196,12 @@ class Journal:
 
     def holdings(self, job_id: str) -> list[Holding]:
         """Every set of nodes that a job was seen to hold, oldest first."""
+        columns = Holding.__struct_fields__
         rows = self._db.execute(
-            "select submit_s, nodes, gpus, start_s, seen_s from holdings where job_id = ? order by seen_s", (job_id,)
+            f"select {', '.join(columns)} from holdings where job_id = ? order by seen_s", (job_id,)
         )
-        return [
-            Holding(
-                job_id=job_id, submit_s=submit_s, nodes=tuple(nodes.split()), gpus=gpus, start_s=start_s, seen_s=at_s
-            )
-            for submit_s, nodes, gpus, start_s, at_s in rows
-        ]
+        found = (dict(zip(columns, row, strict=True)) for row in rows)
+        return [Holding(**(row | {"nodes": tuple(row["nodes"].split())})) for row in found]
 
     def story(self, job_id: str) -> list[StoryLine]:
         """All that was ever decided about a job, done to it and told of it, oldest first."""
@@ -285,6 +282,10 @@ def _action_row(tick: Tick, action: Action, held: int) -> Sequence[object]:
     text = msgspec.json.encode(action).decode()
     sizes = (held, size_of(action, held), action.batch)
     return action.job_id, action.generation, tick.tick, _kind(action), text, *sizes, tick.now_s
+
+
+def _holding_row(job: JobView, now_s: float) -> Sequence[object]:
+    return job.job_id, job.submit_s, " ".join(job.nodes), job.gpus, job.batch, job.start_s, now_s
 
 
 def _kind(action: Action) -> str:

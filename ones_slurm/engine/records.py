@@ -64,13 +64,15 @@ class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
     """That a job was seen to hold these nodes, first at `seen_s`, in the run that began at `start_s`.
 
-    `submit_s` tells its runs apart: each requeue submits it anew.
+    `submit_s` tells its runs apart: each requeue submits it anew. `batch` is the first that it said it trains with
+    there, 0 before it said one.
     """
 
     job_id: str
     submit_s: float
     nodes: tuple[str, ...]
     gpus: int
+    batch: int
     start_s: float
     seen_s: float
 

@@ -30,7 +30,7 @@ VERSIONS = (
     create index open_actions on actions(sent_s) where ended_s is null;
     create table holdings(
         job_id text not null, submit_s real not null, nodes text not null, gpus integer not null,
-        start_s real not null, seen_s real not null, primary key (job_id, submit_s, nodes)
+        batch integer not null, start_s real not null, seen_s real not null, primary key (job_id, submit_s, nodes)
     ) strict, without rowid;
     create table events(now_s real not null, job_id text not null, what text not null) strict;
     create index events_of_job on events(job_id, now_s);

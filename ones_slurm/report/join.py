@@ -30,7 +30,7 @@ def joined(
         mended += whole
     found = []
     for history in histories(mended, now_s=now_s, gpus_per_node=gpus_per_node):
-        told = with_moves(history, journal.moves(history.job_id))
+        told = with_moves(history, journal.moves(history.job_id), journal.holdings(history.job_id))
         if (history.job_id, history.user) in lost:
             told = msgspec.structs.replace(told, warnings=(*told.warnings, _LOST))
         found.append(told)

@@ -9,7 +9,7 @@ from collections.abc import Container, Sequence
 
 import msgspec
 
-from ones_slurm.engine.records import MoveRow
+from ones_slurm.engine.records import Holding, MoveRow
 from ones_slurm.model.plan import Status
 from ones_slurm.report.segments import JobHistory, Segment
 
@@ -20,11 +20,12 @@ _CLOCKS_DIFFER_S = 2.0
 _ENDED_BY = {"shrink": "RESIZED", "requeue": "REQUEUED"}
 
 
-def with_moves(job: JobHistory, moves: Sequence[MoveRow]) -> JobHistory:
+def with_moves(job: JobHistory, moves: Sequence[MoveRow], holdings: Sequence[Holding] = ()) -> JobHistory:
     """The history with the journal's moves of that job written into its segments.
 
     A move that failed or is still under way may have changed the nodes, so it explains a segment; but only one that
-    was done is known to have changed the batch.
+    was done is known to have changed the batch. Where no move began a run, `holdings` tell the batch that the job
+    itself named there.
     """
     begun: dict[int, MoveRow] = {}
     cuts = []
@@ -42,6 +43,8 @@ def with_moves(job: JobHistory, moves: Sequence[MoveRow]) -> JobHistory:
         for part, by in _parts(segment, begun.get(number), cuts):
             if by is not None and by.outcome == Status.DONE and by.batch:
                 batch = by.batch
+            elif by is None:
+                batch = _named_batch(part, holdings) or batch
             told.append(_told(part, by, batch))
     return msgspec.structs.replace(job, segments=tuple(told))
 
@@ -63,6 +66,19 @@ def _begun_by(move: MoveRow, segments: Sequence[Segment], begun: Container[int])
         ):
             return number
     return None
+
+
+def _named_batch(segment: Segment, holdings: Sequence[Holding]) -> int:
+    """The batch that the job named while it held these nodes in this time; 0 if it named none."""
+    if segment.start_s is None:
+        return 0
+    earliest_s, latest_s = segment.start_s - _CLOCKS_DIFFER_S, segment.end_s + _CLOCKS_DIFFER_S
+    named = (
+        holding.batch
+        for holding in holdings
+        if earliest_s <= holding.seen_s <= latest_s and set(holding.nodes) == set(segment.nodes)
+    )
+    return next(named, 0)
 
 
 def _parts(segment: Segment, first: MoveRow | None, cuts: Sequence[MoveRow]) -> list[tuple[Segment, MoveRow | None]]:

@@ -15,7 +15,9 @@ C1, C2, C3 = ("c1",), ("c1", "c2"), ("c1", "c2", "c3")
 
 
 def holding(submit_s, start_s, nodes, seen_s):
-    return Holding(job_id="1", submit_s=submit_s, nodes=nodes, gpus=2 * len(nodes), start_s=start_s, seen_s=seen_s)
+    return Holding(
+        job_id="1", submit_s=submit_s, nodes=nodes, gpus=2 * len(nodes), batch=0, start_s=start_s, seen_s=seen_s
+    )
 
 
 SEEN = [

@@ -2,7 +2,7 @@
 
 from accounting_rows import row
 
-from ones_slurm.engine.records import MoveRow
+from ones_slurm.engine.records import Holding, MoveRow
 from ones_slurm.model.plan import Status
 from ones_slurm.report.figures import job_figures
 from ones_slurm.report.moves import with_moves
@@ -96,3 +96,13 @@ def test_a_move_under_way_explains_what_it_has_begun():
 def test_a_move_that_was_refused_explains_nothing():
     moves = [move("shrink", 55, 61, 32, outcome=Status.REFUSED), move("rebatch", 140, 150, 32, outcome=Status.OBSERVED)]
     assert with_moves(moved_job(), moves) == moved_job()
+
+
+def test_a_run_that_no_move_began_has_the_batch_that_the_job_named_itself():
+    seen = [
+        Holding(job_id="1", submit_s=0, nodes=C4, gpus=4, batch=64, start_s=20, seen_s=25.3),
+        Holding(job_id="1", submit_s=0, nodes=C4[:2], gpus=2, batch=64, start_s=20, seen_s=63.1),
+        Holding(job_id="1", submit_s=105, nodes=C4, gpus=4, batch=96, start_s=130, seen_s=150.0),
+    ]
+    segments = with_moves(moved_job(), [move("shrink", 55.0, 62.5, 32)], seen).segments
+    assert [segment.batch for segment in segments] == [64, 32, 96]
