@@ -21,7 +21,10 @@ from ones_slurm.model.errors import Failed, UsageError
 
 
 class Job:
-    """One training, through all its generations. Made by `ones_slurm.elastic.init`."""
+    """One training, through all its generations. Made by `ones_slurm.elastic.init`.
+
+    The model is moved to this rank's device. Batches are the script's to move, where they need it (`job.device`).
+    """
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, scheduler: Any, *, world: World, seed: int
@@ -43,6 +46,7 @@ class Job:
         self._agreement = Agreement(world.store, world.rank, world.size, self._decide)
         self._saved_s = time.monotonic()
         atexit.register(leave)
+        model.to(world.device)  # before any state is restored, so that the optimizer's lands where the parameters are
         self._resume()
 
     @property

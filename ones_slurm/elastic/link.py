@@ -18,6 +18,8 @@ from ones_slurm.model.wire import Order, Phase, Reply, Sync
 _POLL_S = 10.0
 # Ours: two requests a second while an order is being followed.
 _BREATH_S = 0.5
+# Ours: onesd answers a job that comes up within a second, unless Slurm is slow; to start twice would cost more.
+_FIRST_ORDER_S = 15.0
 _AWAY_FIRST_S, _AWAY_MOST_S = 1.0, 30.0
 
 
@@ -40,8 +42,8 @@ class Link:
         self.heard_in: Phase | None = None
 
     def ask(self) -> bool:
-        """Tells and hears once, now; whether the daemon answered."""
-        return self._sync(0.0)
+        """Tells that the job has come up and waits for its first order, not for long; whether the daemon answered."""
+        return self._sync(_FIRST_ORDER_S)
 
     def start(self) -> None:
         """Begins to listen in the background."""

@@ -237,13 +237,14 @@ class Wrapper:
         return self._alone(last, self._allocation.nodes())
 
     def _entered(self, order: Order, last: Generation) -> Generation:
-        """The generation of an order that says go."""
+        """The generation of an order that says go, on the nodes that Slurm says the job holds.
+
+        The order's own list counts only where Slurm cannot be asked: a job that was restarted since may hold others.
+        """
         self._declined = None
-        held = self._allocation.nodes()
-        ordered = order.nodes if held is None or set(order.nodes) <= set(held) else ()
         return Generation(
             number=order.generation,
-            nodes=ordered or held or last.nodes,
+            nodes=self._allocation.nodes() or order.nodes or last.nodes,
             ranks_per_node=last.ranks_per_node,
             batch=order.batch or last.batch,
             lr_scale=order.lr_scale,

@@ -58,7 +58,6 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=options.epochs)
     job = elastic.init(model, optimizer, scheduler, seed=options.seed)
-    model.to(job.device)
     images, labels = images.to(job.device), labels.to(job.device)
 
     loader = job.loader(TensorDataset(images[train], labels[train]), batch_size=64, shuffle=True)

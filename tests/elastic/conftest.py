@@ -114,6 +114,8 @@ class Daemon:
         return [phase for at, phase in enumerate(told) if at == 0 or told[at - 1] != phase]
 
     def _fresh(self, sync: Sync) -> bool:
+        if sync.phase == Phase.STARTING and not sync.ranks:
+            return True  # onesd holds nobody up who comes up; these stories have no order for it where they give none
         return self.away or (self.order is not None and self.order.generation > sync.generation)
 
     def _check(self) -> None:

@@ -15,7 +15,7 @@ from ones_slurm.model.errors import Failed, NotAllowed, UsageError
 from ones_slurm.model.settings import Launcher, Partition, Site
 from ones_slurm.model.wire import Order
 
-from .conftest import CHECKOUT
+from .conftest import CHECKOUT, mpiexec
 
 TWO_NODES = Generation(number=3, nodes=("c1", "c4"), ranks_per_node=2, batch=100, lr_scale=2.0)
 
@@ -149,6 +149,27 @@ def test_half_a_line_and_half_an_order_are_nothing(folder: RunFolder) -> None:
     assert folder.generations() == []
     folder.write_order(Order(generation=2, kind="shrink", go=False, batch=0))
     assert folder.read_order() == Order(generation=2, kind="shrink", go=False, batch=0)
+
+
+WORLD = """
+import os
+place = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
+print(place, "ONES_STORE_FD" in os.environ, os.environ["MASTER_ADDR"])
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("foreign", ["", "1"])
+def test_under_mpiexec_each_rank_learns_its_place_and_rank_0_of_the_api_gets_the_socket(
+    foreign: str, rank_env: dict[str, str]
+) -> None:
+    pytest.importorskip("mpi4py")
+    env = {**rank_env, "ONES_FOREIGN": foreign, "ONES_INTERFACE": "lo"}
+    done = subprocess.run(mpiexec(2, "-c", WORLD), env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert sorted(done.stdout.splitlines()) == [
+        f"['0', '2', '0', '2'] {not foreign} 127.0.0.1",
+        "['1', '2', '1', '2'] False 127.0.0.1",
+    ], done.stderr
 
 
 def ones_run(*words: str, cwd: pathlib.Path, **env: str) -> "subprocess.CompletedProcess[str]":

@@ -47,7 +47,7 @@ signal.signal(signal.SIGUSR2, lambda *_: asked.append(1))
 checkpoint, batch, lr = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 steps = int(checkpoint.read_text()) if checkpoint.exists() else 0
 pathlib.Path(sys.argv[4]).open("a").write(f"from {steps} batch {batch} lr {lr}\\n")
-while steps < 60:
+while steps < 100:
     steps += 1
     time.sleep(0.02)
     if asked:
@@ -111,10 +111,18 @@ def order(generation: int, *, go: bool, nodes: tuple[str, ...] = (), batch: int 
     return Order(generation=generation, kind=kind, go=go, batch=batch, lr_scale=2.0, nodes=nodes)
 
 
-def later(after_s: float, act: Callable[[], None]) -> None:
-    timer = threading.Timer(after_s, act)
-    timer.daemon = True
-    timer.start()
+def once(fact: Callable[[], bool], act: Callable[[], None]) -> None:
+    def look() -> None:
+        deadline = time.monotonic() + 30
+        while not fact() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        act()
+
+    threading.Thread(target=look, daemon=True).start()
+
+
+def spoken(folder: RunFolder) -> Callable[[], bool]:
+    return lambda: (word := folder.read_word()) is not None and word.generation >= 0
 
 
 def test_without_orders_it_trains_to_the_end(folder: RunFolder, daemon: Daemon) -> None:
@@ -168,16 +176,20 @@ def test_a_restart_before_go_waits_for_it(folder: RunFolder, daemon: Daemon) -> 
     assert [g.number for g in rehearsal.started] == [4]
 
 
-def test_nodes_that_the_job_does_not_hold_are_not_used(folder: RunFolder, daemon: Daemon) -> None:
-    daemon.order = order(1, go=True, nodes=("c1", "c9"))
+@pytest.mark.parametrize(("held", "used"), [(("c1", "c3"), ("c1", "c3")), (None, ("c1",))])
+def test_the_nodes_are_those_that_slurm_says_and_the_orders_only_where_it_is_silent(
+    held: tuple[str, ...] | None, used: tuple[str, ...], folder: RunFolder, daemon: Daemon
+) -> None:
+    daemon.order = order(1, go=True, nodes=("c1",))
     rehearsal = Rehearsal(folder, daemon, ("follow", 0.3))
+    rehearsal.held.held = held
     assert rehearsal.run() == 0
-    assert rehearsal.started[0].nodes == ("c1", "c2")
+    assert rehearsal.started[0].nodes == used
 
 
 def test_a_job_that_cannot_save_declines_and_trains_on(folder: RunFolder, daemon: Daemon) -> None:
     rehearsal = Rehearsal(folder, daemon, ("decline", 2.0))
-    later(0.5, lambda: setattr(daemon, "order", order(1, go=False)))
+    once(spoken(folder), lambda: setattr(daemon, "order", order(1, go=False)))
 
     def plan(sync: Sync) -> None:
         if sync.declined is not None:
@@ -194,7 +206,7 @@ def test_a_job_that_cannot_save_declines_and_trains_on(folder: RunFolder, daemon
 
 def test_a_withdrawn_order_changes_nothing(folder: RunFolder, daemon: Daemon) -> None:
     rehearsal = Rehearsal(folder, daemon, ("ignore", 2.5))
-    later(0.5, lambda: setattr(daemon, "order", order(1, go=False)))
+    once(spoken(folder), lambda: setattr(daemon, "order", order(1, go=False)))
 
     def plan(sync: Sync) -> None:
         if sync.phase == Phase.LEAVING:
@@ -267,8 +279,8 @@ def test_ranks_that_die_as_nodes_go_away_are_started_anew(folder: RunFolder, dae
 def test_the_save_signal_saves_and_requeues(folder: RunFolder, daemon: Daemon) -> None:
     rehearsal = Rehearsal(folder, daemon, ("follow", 30))
     wrapper = rehearsal.wrapper()
-    later(0.7, wrapper.on_save_signal)
-    later(2.0, wrapper.on_term)
+    once(spoken(folder), wrapper.on_save_signal)
+    once(lambda: bool(rehearsal.held.requeues), wrapper.on_term)
     assert wrapper.run(Generation(number=0, nodes=("c1", "c2"), ranks_per_node=1, batch=64)) == 128 + signal.SIGTERM
     assert len(rehearsal.held.requeues) == 1
     assert [(line.ended_why, line.last_step) for line in folder.generations()] == [("requeue", 9)]
@@ -281,7 +293,7 @@ def test_a_job_that_may_not_be_requeued_says_so(
     rehearsal = Rehearsal(folder, daemon, ("follow", 30))
     rehearsal.held.refusal = "Requested operation is presently disabled"
     wrapper = rehearsal.wrapper()
-    later(0.7, wrapper.on_save_signal)
+    once(spoken(folder), wrapper.on_save_signal)
     assert wrapper.run(Generation(number=0, nodes=("c1",), ranks_per_node=1, batch=64)) == 1
     assert "saved, but the job cannot be requeued (Requested operation is presently disabled)" in capfd.readouterr().err
 
@@ -289,7 +301,7 @@ def test_a_job_that_may_not_be_requeued_says_so(
 def test_term_is_passed_on_and_nobody_calls_it_a_failure(folder: RunFolder, daemon: Daemon) -> None:
     rehearsal = Rehearsal(folder, daemon, ("ignore", 30))
     wrapper = rehearsal.wrapper()
-    later(0.7, wrapper.on_term)
+    once(lambda: "training" in daemon.phases(), wrapper.on_term)
     assert wrapper.run(Generation(number=0, nodes=("c1",), ranks_per_node=1, batch=64)) == 143
     assert daemon.phases() == ["starting", "training"]
 
@@ -311,16 +323,17 @@ def test_a_foreign_script_is_signalled_and_comes_back_with_fresh_numbers(
 
     def plan(sync: Sync) -> None:
         if sync.phase == Phase.LEFT:
+            rehearsal.held.held = ("c1",)
             daemon.order = order(1, go=True, nodes=("c1",))
 
     daemon.answer = plan
     rehearsal.start = start  # type: ignore[method-assign]
-    later(0.4, lambda: setattr(daemon, "order", order(1, go=False)))
+    once(log.exists, lambda: setattr(daemon, "order", order(1, go=False)))
     assert rehearsal.run() == 0
     first, second = log.read_text().splitlines()
     assert first == "from 0 batch 32 lr 0.5"
     assert second.endswith("batch 128 lr 1")
-    assert 0 < int(second.split()[1]) < 60
+    assert 0 < int(second.split()[1]) < 100
 
 
 def test_a_foreign_script_hit_before_it_listens_is_started_anew(
@@ -339,6 +352,6 @@ def test_a_foreign_script_hit_before_it_listens_is_started_anew(
             daemon.order = order(1, go=True)
 
     daemon.answer = plan
-    later(0.6, lambda: setattr(daemon, "order", order(1, go=False)))
+    once(mark.exists, lambda: setattr(daemon, "order", order(1, go=False)))
     assert rehearsal.run() == 0
     assert [line.ended_why for line in folder.generations()] == ["shrink", "finished"]
