@@ -8,8 +8,10 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.pipelining import PipelineStage
 
-from ones_slurm.pipeline import Placement, Schedule
+from ones_slurm.pipeline import Placement, Schedule, split_backward
+from ones_slurm.pipeline.chain import chain_runtime, stages_of
 from ones_slurm.pipeline.executor import Executor
 from ones_slurm.pipeline.lanes import traffic_of
 
@@ -94,6 +96,48 @@ def train_step(schedule: Schedule, replicas: int = 1, steps: int = 1) -> float:
     return max(errors)
 
 
+def train_steps_without_private_torch(schedules: list[Schedule]) -> list[float]:
+    """`train_steps` on a torch that lacks its private halves of the backward."""
+    split_backward.stage_backward_input = split_backward.stage_backward_weight = None
+    return train_steps(schedules)
+
+
 def train_steps(schedules: list[Schedule], replicas: int = 1, steps: int = 1) -> list[float]:
     """`train_step` for one schedule after the other, in one world."""
     return [train_step(schedule, replicas, steps) for schedule in schedules]
+
+
+class Stage(nn.Module):
+    """One stage of a chain for torch's runtime, with the same parameters as the block of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.block = Block(name, share=0, last=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.block({}, x)
+
+
+def chain_steps(schedules: list[Schedule]) -> list[float]:
+    """Largest difference of gradients and loss between torch's runtime and one piece, for each schedule."""
+    return [chain_step(schedule) for schedule in schedules]
+
+
+def chain_step(schedule: Schedule) -> float:
+    placement = schedule.placement
+    depth = stages_of(placement)
+    forwards = [block for block in placement.blocks if block.kind == "forward"]
+    mine = {block.name: Stage(block.name) for block in forwards if block.devices == (dist.get_rank(),)}
+    stages = [PipelineStage(module, depth[name], len(forwards), torch.device("cpu")) for name, module in mine.items()]
+    runtime = chain_runtime(schedule, stages, lambda output, target: ((output - target) ** 2).mean())
+    batches = data(schedule.micro_batches)
+    losses: list[torch.Tensor] = []
+    x, y = (torch.cat([batch[key] for batch in batches]) for key in ("x", "y"))
+    first, last = forwards[0].name in mine, forwards[-1].name in mine
+    runtime.step(*([x] if first else []), **({"target": y, "losses": losses} if last else {}))
+    loss, gradients = in_one_piece(placement, batches)
+    errors = [abs(float(torch.stack(losses).mean().detach()) - loss)] if last else []
+    for name, stage in mine.items():
+        for got, expected in zip(stage.block.parameters(), gradients[name, dist.get_rank()], strict=True):
+            errors.append(float((got.grad - expected).abs().max()))
+    return max(errors)

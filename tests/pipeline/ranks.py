@@ -51,10 +51,8 @@ def on_ranks(count: int, module: str, function: str, *arguments: Any, timeout_s:
             ranks.append(
                 subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             )
-        outputs = []
         try:
-            for process in ranks:
-                outputs.append(process.communicate(timeout=timeout_s)[0])
+            outputs = [process.communicate(timeout=timeout_s)[0] for process in ranks]
         finally:
             for process in ranks:
                 process.kill()

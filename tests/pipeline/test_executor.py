@@ -40,3 +40,8 @@ def test_replicas_train_on_their_own_micro_batches_and_average() -> None:
     cases = [searched(name, 4) for name in ("V2", "X2", "M2", "NN2")]
     answers = on_ranks(4, "models", "train_steps", cases, 2)
     assert max(map(max, answers)) < 1e-12
+
+
+def test_split_backwards_also_work_without_torchs_private_functions() -> None:
+    answers = on_ranks(2, "models", "train_steps_without_private_torch", [searched("ZB2", 4)])
+    assert max(map(max, answers)) < 1e-12
