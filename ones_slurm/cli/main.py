@@ -36,7 +36,7 @@ class Lazy(click.Group):
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("--debug", is_flag=True, help="show the whole traceback of an error")
-@click.option("--site", type=click.Path(), help="the site file  [default: $ONES_SITE or /etc/slurm/ones.toml]")
+@click.option("--site", type=click.Path(), help=f"the site file  [default: $ONES_SITE or {DEFAULT_PATH}]")
 @click.pass_context
 def ones(ctx: click.Context, debug: bool, site: str | None) -> None:  # noqa: ARG001 -- read by Lazy.invoke
     """Elastic training jobs on Slurm: submit them, watch them, ask why.
