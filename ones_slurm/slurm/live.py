@@ -91,8 +91,10 @@ class LiveCluster:
         now_s = self.now()
         self._restarts = {record.job_id: record.restarts for record in snapshot.jobs}
         self._forget(now_s)
+        words = self._board.words()
+        self._asking |= {job_id for job_id, word in words.items() if needs_order(word.sync)}
         moves = self._site.moves
-        return Join(self._site, self._board.words(), self._moves, self._starts).view(
+        return Join(self._site, words, self._moves, self._starts).view(
             snapshot,
             now_s,
             can_shrink=moves.shrink and self._allowed.can_shrink,
@@ -169,9 +171,8 @@ class LiveCluster:
             self._asking.add(job_id)
         else:
             self._asking.discard(job_id)
-            order = self._board.order(job_id)
-            if job_id not in self._moves and order is not None and sync.generation >= order.generation:
-                self._board.post(job_id, None)
+            if job_id not in self._moves:
+                self._board.post(job_id, None)  # it follows its start order, or did not wait for it
         if sync.phase in TELLING and (before is None or before.phase is not sync.phase):
             return [Changed(job_id, f"the job is {sync.phase}")]
         if before is not None and speed(sync) > 0 and not speed(before) > 0:

@@ -8,10 +8,11 @@ from msgspec.structs import replace
 from ones_slurm.model.errors import NotAllowed, NotFound, Unreachable
 from ones_slurm.model.plan import Outcome, Start, Status
 from ones_slurm.model.settings import Moves as Limits
+from ones_slurm.model.wire import Phase
 from ones_slurm.slurm.backoff import Backoff
 from ones_slurm.slurm.board import Board
 from ones_slurm.slurm.client import JobRecord, Refused, SlurmClient
-from ones_slurm.slurm.moves import OpenMove, next_step
+from ones_slurm.slurm.moves import OpenMove, gave_up, next_step
 from ones_slurm.slurm.steps import (
     Finish,
     PostOrder,
@@ -44,13 +45,20 @@ class Mover:
 
         An unreachable Slurm ends the look; the same facts lead to the same step at the next one.
         """
-        job_id = move.action.job_id
+        job_id, generation = move.action.job_id, move.action.generation
+        word = self._board.word(job_id)
+        if word is not None and word.sync.phase is Phase.LEFT and word.sync.generation == generation:
+            move = replace(move, left_in=word.sync.restarts)
+        elif word is not None and gave_up(move, word.sync):
+            self._withdraw(move)
+            told = "the job did not wait for its order, and went on by itself"
+            return move, Outcome(job_id, generation, Status.REFUSED, told)
         try:
             for _ in range(STEPS_A_LOOK):
                 step, move = self._next(move)
                 if isinstance(step, Finish):
                     self._withdraw(move)
-                    return move, Outcome(job_id, move.action.generation, step.status, step.reason)
+                    return move, Outcome(job_id, generation, step.status, step.reason)
                 if isinstance(step, Wait):
                     break
                 log.info("job %s: %s", job_id, step)

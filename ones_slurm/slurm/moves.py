@@ -37,6 +37,7 @@ class OpenMove(msgspec.Struct, frozen=True, kw_only=True):
 
     `restarts` is the job's count when the move was taken up (None until Slurm was asked), `tried` the names of the
     steps that Slurm has carried out or refused since then, `back` says why the job shall train on as it was.
+    `left_in` is the run (restart count) in which the job was seen to have left for this generation.
     """
 
     action: Action
@@ -45,6 +46,7 @@ class OpenMove(msgspec.Struct, frozen=True, kw_only=True):
     since_s: float
     tried: frozenset[str] = frozenset()
     back: TurnBack | None = None
+    left_in: int | None = None
 
     @property
     def nodes(self) -> int | None:
@@ -79,6 +81,15 @@ def next_step(
     if record.state is JobState.RUNNING:
         return _of_running_job(facts)
     return Wait(move.stage)
+
+
+def gave_up(move: OpenMove, sync: Sync) -> bool:
+    """Whether the wrapper had left for the move, waited in vain and trains on in its old generation.
+
+    That ends the move, also while Slurm does not answer: the standing order would stop the job again and again.
+    """
+    older = sync.generation < move.action.generation
+    return older and move.left_in == sync.restarts and sync.phase in (Phase.STARTING, Phase.TRAINING, Phase.LEAVING)
 
 
 class _Facts(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,7 +28,10 @@ class Everything:
 
 @dataclasses.dataclass
 class FakeWrapper:
-    """Follows orders; `deaf` never hears any, `stubborn` declines them, `patience_s` is how long it waits for go."""
+    """Follows orders; `deaf` never hears any, `stubborn` declines them, `patience_s` is how long it waits for go.
+
+    One whose patience ends trains on in a generation of its own number, or with `renumbers=False` in its old one.
+    """
 
     job_id: str
     save_s: float = 2.0
@@ -36,6 +39,7 @@ class FakeWrapper:
     patience_s: float = 300.0
     deaf: bool = False
     stubborn: bool = False
+    renumbers: bool = True
     phase: Phase | None = None
     generation: int = 0
     entering: int = 0
@@ -81,7 +85,7 @@ class FakeWrapper:
 
     def _move_on(self, order: Order | None, nodes: tuple[str, ...], now_s: float) -> None:
         spent_s = now_s - self.since_s
-        new = order is not None and order.generation > self.generation
+        new = order is not None and order.generation > max(self.generation, self.entering if self.ranks_on else 0)
         if self.phase is Phase.TRAINING and new and not order.go:
             if self.stubborn:
                 self.declined = Declined(order.generation, "the disk is full")
@@ -89,9 +93,12 @@ class FakeWrapper:
                 self._turn(Phase.LEAVING, now_s)
         elif self.phase is Phase.LEAVING and spent_s >= self.save_s:
             self.ranks_on = ()
+            self.generation = max(self.generation, self.entering)
             self.entering = order.generation if new else self.generation + 1
             self._turn(Phase.LEFT, now_s)
-        elif self.phase is Phase.STARTING and new and not order.go and not self.ranks_on:
+        elif self.phase is Phase.STARTING and self.ranks_on and new and not order.go:
+            self._turn(Phase.LEAVING, now_s)
+        elif self.phase is Phase.STARTING and new and not order.go:
             self.entering = order.generation
             self._turn(Phase.LEFT, now_s)
         elif self.phase in (Phase.LEFT, Phase.STARTING) and not self.ranks_on:
@@ -101,7 +108,8 @@ class FakeWrapper:
                 assert set(order.nodes) == set(nodes), f"{order} does not fit {nodes}"
                 self._enter(order.generation, order.batch, order.lr_scale, nodes, now_s)
             elif spent_s > self.patience_s:
-                self._enter(max(self.entering, self.generation) + 1, self.batch, self.lr_scale, nodes, now_s)
+                own = max(self.entering, self.generation) + 1 if self.renumbers else self.generation
+                self._enter(own, self.batch, self.lr_scale, nodes, now_s)
         elif self.phase is Phase.STARTING and spent_s >= self.start_s:
             self.generation = self.entering
             self.history.append((self.generation, self.ranks_on, self.batch))
