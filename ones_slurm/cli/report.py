@@ -17,7 +17,10 @@ from ones_slurm.report.columns import COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ones_slurm.model.settings import Site
+    from ones_slurm.daemon.answers import Why
+    from ones_slurm.engine.records import Holding, MoveRow
+    from ones_slurm.model.settings import Daemon, Site
+    from ones_slurm.report.join import Known
     from ones_slurm.report.segments import JobHistory
     from ones_slurm.report.selection import Selection
     from ones_slurm.report.table import Chosen
@@ -43,7 +46,7 @@ _EPILOG = "\b\nColumns:\n" + "\n".join(f"  {column.key:<10} {column.what}" for c
 @click.option(
     "--journal",
     type=click.Path(path_type=Path),
-    help="onesd's journal  [default: the one in state_dir, where you may read it]",
+    help="onesd's journal  [default: in state_dir, or onesd is asked]",
 )
 @click.pass_obj
 def command(
@@ -67,6 +70,7 @@ def command(
     A time is as Slurm takes it: now-7days, today, 14:30, 2026-11-30, 2026-11-30T14:30, 11/30. A job is shown with its
     whole history, also with what lies before -S.
     """
+    from ones_slurm.engine.journal import Journal
     from ones_slurm.model.errors import NotFound
     from ones_slurm.model.settings import load_site
     from ones_slurm.report.columns import chosen
@@ -88,7 +92,11 @@ def command(
         raise NotFound("no job is found that fits", hint="widen it: -S now-7days for the last week, -a for all users")
     if journal is None and not dump and os.access(settings.daemon.journal, os.R_OK):
         journal = settings.daemon.journal
-    found = _histories(rows, now_s, settings, journal)
+    if journal is not None:
+        with Journal.read(journal) as opened:
+            found = _histories(rows, now_s, settings, opened)
+    else:
+        found = _histories(rows, now_s, settings, None if dump else _Asked(settings.daemon, rows))
     _print(found, columns, parsable=parsable, as_json=as_json)
     for history in found:
         for warning in history.warnings:
@@ -129,17 +137,49 @@ def _from_dump(path: Path, selection: Selection) -> tuple[list[AccountingRow], f
     return selection.of(dump.rows), dump.last_s if selection.until_s is None else selection.until_s
 
 
-def _histories(rows: Sequence[AccountingRow], now_s: float, site: Site, journal: Path | None) -> list[JobHistory]:
-    """What accounting tells, and with a journal what onesd knows beside it."""
-    from ones_slurm.engine.journal import Journal
+def _histories(rows: Sequence[AccountingRow], now_s: float, site: Site, known: Known | None) -> list[JobHistory]:
     from ones_slurm.report.join import joined
     from ones_slurm.report.segments import histories
 
     per_node = {name: partition.gpus_per_node for name, partition in site.partitions.items()}
-    if journal is None:
+    if known is None:
         return histories(rows, now_s=now_s, gpus_per_node=per_node)
-    with Journal.read(journal) as opened:
-        return joined(rows, opened, now_s=now_s, gpus_per_node=per_node)
+    return joined(rows, known, now_s=now_s, gpus_per_node=per_node)
+
+
+class _Asked:
+    """What `onesd` answers of jobs that have a wish. The first question that it does not answer is the last one."""
+
+    def __init__(self, daemon: Daemon, rows: Iterable[AccountingRow]) -> None:
+        self._daemon = daemon
+        self._left = {row.job_id for row in rows if "ones:" in row.comment}
+        self._answers: dict[str, Why] = {}
+
+    def moves(self, job_id: str) -> Sequence[MoveRow]:
+        answer = self._ask(job_id)
+        return answer.moves if answer is not None else ()
+
+    def holdings(self, job_id: str) -> Sequence[Holding]:
+        answer = self._ask(job_id)
+        return answer.holdings if answer is not None else ()
+
+    def _ask(self, job_id: str) -> Why | None:
+        from urllib.parse import quote
+
+        from ones_slurm.daemon.answers import Why
+        from ones_slurm.model.errors import NotAllowed, NotFound, Unreachable
+        from ones_slurm.peer.client import Client
+
+        if job_id in self._left:
+            self._left.discard(job_id)
+            try:
+                self._answers[job_id] = Client(self._daemon).get(f"/v1/jobs/{quote(job_id, safe='')}/why", Why)
+            except Unreachable as error:
+                self._left.clear()
+                _warn(f"no batches and moves, for {error.message}")
+            except (NotAllowed, NotFound):
+                pass  # a job of somebody else, or of a time before this onesd
+        return self._answers.get(job_id)
 
 
 def _print(jobs: Sequence[JobHistory], columns: Chosen, *, parsable: bool, as_json: bool) -> None:

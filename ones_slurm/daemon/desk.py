@@ -83,7 +83,12 @@ class Desk:
     def why(self, job_id: str) -> Why:
         """The journal's story of a job; reads the disk."""
         with Journal.read(self._site.daemon.journal) as journal:
-            return Why(job_id=job_id, story=tuple(journal.story(job_id)))
+            return Why(
+                job_id=job_id,
+                story=tuple(journal.story(job_id)),
+                moves=tuple(journal.moves(job_id)),
+                holdings=tuple(journal.holdings(job_id)),
+            )
 
     def plan(self) -> PlanNow:
         """The latest plan and what follows from it."""

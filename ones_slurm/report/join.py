@@ -1,11 +1,12 @@
 """Accounting and journal together: what happened to each job, as far as either of them knows."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
-from ones_slurm.engine.journal import Journal
+from ones_slurm.engine.records import Holding, MoveRow
 from ones_slurm.report.lost_runs import with_lost_runs
 from ones_slurm.report.moves import with_moves
 from ones_slurm.report.segments import JobHistory, histories
@@ -14,8 +15,20 @@ from ones_slurm.slurm.client import AccountingRow
 _LOST = "accounting lost runs of it that followed a resize: they are told from the journal"
 
 
+class Known(Protocol):
+    """What `onesd` knows of a job: its journal, or its answer to who may not read that."""
+
+    def moves(self, job_id: str) -> Sequence[MoveRow]:
+        """Every action on it, oldest first."""
+        ...
+
+    def holdings(self, job_id: str) -> Sequence[Holding]:
+        """Every set of nodes that it was seen to hold, oldest first."""
+        ...
+
+
 def joined(
-    rows: Iterable[AccountingRow], journal: Journal, *, now_s: float, gpus_per_node: Mapping[str, int]
+    rows: Iterable[AccountingRow], journal: Known, *, now_s: float, gpus_per_node: Mapping[str, int]
 ) -> list[JobHistory]:
     """The histories of `segments.histories`, mended and explained by the journal."""
     by_job: dict[tuple[str, str], list[AccountingRow]] = defaultdict(list)
