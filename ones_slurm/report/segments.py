@@ -205,8 +205,6 @@ def _wait_s(run: _Run, start_s: int | None, end_s: int) -> int:
     """The wait before a row. The first run waits since it was eligible, as Slurm counts it; a requeued one since its
     Submit, for the hold and the delay that come before it is eligible again are part of the move's price."""
     row = run.row
-    if run.was_resized:
-        return 0
     since_s: float | None = row.submit_s
     if run.before is None and (row.eligible_s is not None or start_s is None):
         since_s = row.eligible_s

@@ -73,6 +73,10 @@ def test_a_donor_that_merged_into_another_job_holds_nothing_and_is_over():
     assert (job.segments[0].ended_by, job.segments[0].open) == ("MERGED", False)
 
 
+def test_no_nodes_are_no_gpus_whatever_the_tres():
+    assert spans(only(row(state="RESIZING", submit=50, start=50, end=70, gpus=8))) == [(50, 70, 0)]
+
+
 def test_a_running_job_is_counted_until_now():
     job = only(row(state="RUNNING", submit=900, start=900, nodes=C4, gpus=4))
     assert spans(job) == [(900, NOW_S, 4)]
