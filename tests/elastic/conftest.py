@@ -92,6 +92,7 @@ class Daemon:
         self.heard: list[Sync] = []
         self.order: Order | None = None
         self.away = False
+        self.greets = False
         self.answer: Callable[[Sync], None] = lambda sync: None
         self._lock = threading.Lock()
 
@@ -114,8 +115,8 @@ class Daemon:
         return [phase for at, phase in enumerate(told) if at == 0 or told[at - 1] != phase]
 
     def _fresh(self, sync: Sync) -> bool:
-        if sync.phase == Phase.STARTING and not sync.ranks:
-            return True  # onesd holds nobody up who comes up; these stories have no order for it where they give none
+        if sync.phase == Phase.STARTING and not sync.ranks and not self.greets:
+            return True  # most stories give no first order, and would only wait for it
         return self.away or (self.order is not None and self.order.generation > sync.generation)
 
     def _check(self) -> None:

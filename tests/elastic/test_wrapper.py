@@ -163,6 +163,16 @@ def test_a_standing_order_is_entered_at_the_start(folder: RunFolder, daemon: Dae
     assert [(g.number, g.batch) for g in rehearsal.started] == [(4, 256)]
 
 
+def test_the_first_order_of_a_daemon_that_asks_slurm_before_it_gives_one_is_waited_for(
+    folder: RunFolder, daemon: Daemon
+) -> None:
+    daemon.greets = True
+    once(lambda: len(daemon.heard) == 1, lambda: setattr(daemon, "order", order(1, go=True, kind="start")))
+    rehearsal = Rehearsal(folder, daemon, ("follow", 0.3))
+    assert rehearsal.run() == 0
+    assert [g.number for g in rehearsal.started] == [1]
+
+
 def test_a_restart_before_go_waits_for_it(folder: RunFolder, daemon: Daemon) -> None:
     daemon.order = order(4, go=False, kind="requeue")
 
