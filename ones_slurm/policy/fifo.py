@@ -9,7 +9,7 @@ from ones_slurm.policy.sizes import base_batch, claims_nodes, told, turn
 
 
 class Fifo:
-    """The baseline that Slurm itself would be: nobody is moved, and nobody overtakes within a partition."""
+    """The baseline of a plain batch system: nobody is moved, and nobody overtakes within a partition."""
 
     name = "fifo"
 
