@@ -1,9 +1,8 @@
-"""The report as text: aligned for people and pipes, `|`-separated for scripts, rich tables on a terminal."""
+"""The report as text: aligned for people and pipes, `|`-separated for scripts, coloured on a terminal."""
 
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ones_slurm.report.columns import COLUMNS, OF_THE_JOB, Column, Line, job_line, totals_line
@@ -38,16 +37,10 @@ def plain(jobs: Sequence[JobHistory], columns: Chosen = DEFAULT) -> Iterator[str
 
 
 def on_terminal(console: Console, jobs: Sequence[JobHistory], columns: Chosen = DEFAULT) -> None:
-    """The same in colours; a value that does not fit the terminal is folded, never cut."""
-    for job in jobs:
-        console.print(Text(_printable(job_line(job, job_figures(job))), style="bold"))
-        table = Table(box=None, header_style="dim", padding=(0, 2, 0, 2))
-        for column, _ in columns:
-            table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
-        for row in _rows(job, columns):
-            table.add_row(*map(Text, row))
-        console.print(table)
-    console.print(Text(totals_line(totals(map(job_figures, jobs))), style="bold"))
+    """The same lines in colours. One wider than the terminal goes on below, which is easier to read than folded cells."""
+    for number, line in enumerate(plain(jobs, columns)):
+        style = "dim" if number == 0 else "" if line.startswith(" ") else "bold"
+        console.print(Text(line, style=style), soft_wrap=True)
 
 
 def _rows(job: JobHistory, columns: Chosen) -> list[list[str]]:
