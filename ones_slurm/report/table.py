@@ -37,7 +37,7 @@ def plain(jobs: Sequence[JobHistory], columns: Chosen = DEFAULT) -> Iterator[str
 
 
 def on_terminal(console: Console, jobs: Sequence[JobHistory], columns: Chosen = DEFAULT) -> None:
-    """The same lines in colours. One wider than the terminal goes on below, which is easier to read than folded cells."""
+    """The same lines in colours. One wider than the terminal runs on: that reads easier than folded cells."""
     for number, line in enumerate(plain(jobs, columns)):
         style = "dim" if number == 0 else "" if line.startswith(" ") else "bold"
         console.print(Text(line, style=style), soft_wrap=True)
