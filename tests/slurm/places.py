@@ -2,9 +2,10 @@
 
 import contextlib
 import json
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from ones_slurm.model import errors
 from ones_slurm.slurm import client as records
 from ones_slurm.slurm.cli_client import CommandClient
 from ones_slurm.slurm.client import SlurmClient
+from ones_slurm.slurm.command import Runner
 
 
 class Place(Protocol):
@@ -93,14 +95,22 @@ class LabPlace:
         self.wait(lambda: not self.lab.run(["squeue", "--noheader"]).stdout.strip())
 
 
+def runner(lab: Lab, user: str) -> Runner:
+    """Runs Slurm's commands inside the lab, as this user; like the real one it puts up with what is not UTF-8."""
+
+    def run(argv: Sequence[str], *, env: Mapping[str, str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
+        host = "head" if user == "operator" else "login"
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = lab.popen(argv, user=user, host=host, env=env, encoding="utf-8", errors="replace", **pipes)
+        printed, said = process.communicate(timeout=timeout_s)
+        return subprocess.CompletedProcess(argv, process.returncode, printed, said)
+
+    return run
+
+
 def command_client(lab: Lab, user: str) -> SlurmClient:
     """A client whose commands run inside the lab, as this user."""
-
-    def run(argv: Sequence[str], *, env: Any, timeout_s: float) -> Any:
-        host = "head" if user == "operator" else "login"
-        return lab.run(argv, user=user, host=host, env=env, timeout_s=timeout_s, check=False)
-
-    return CommandClient(run)
+    return CommandClient(runner(lab, user))
 
 
 class RemoteClient:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from places import runner
 from scripted import Says, Scripted
 
 from ones_slurm.lab import Lab
@@ -122,9 +123,6 @@ def test_the_commands_suffice():
 @pytest.mark.slurm
 @pytest.mark.parametrize(("user", "level", "operator"), [("operator", "Operator", True), ("user1", "None", False)])
 def test_a_real_slurm_is_probed(slurm_lab: Lab, user, level, operator):
-    def run(argv, *, env, timeout_s):
-        return slurm_lab.run(argv, user=user, env=env, timeout_s=timeout_s, check=False)
-
-    site = probe(user, run)
+    site = probe(user, runner(slurm_lab, user))
     assert (site.can_shrink, site.can_requeue, site.accounting, site.gpus_counted) == (True, True, True, True)
     assert (site.version, site.admin_level, site.is_operator) == (slurm_lab.slurm_version, level, operator)

@@ -160,7 +160,7 @@ def rows(release: str):
     return read_rows(columns, "#mark#", Release.parse(release))
 
 
-def ten_past(clock: str) -> float | None:
+def at(clock: str) -> float | None:
     return date_s(f"2026-11-30T14:{clock}")
 
 
@@ -168,9 +168,9 @@ def test_accounting_of_a_job_that_was_shrunk_twice():
     """On 22.05 the row after the first shrink begins at the original start: told as it stands."""
     found = [row for row in rows("22.05.8") if row.job_id == "15"]
     assert [(row.state, row.submit_s, row.start_s, row.end_s) for row in found] == [
-        ("RESIZING", ten_past("37:59"), ten_past("38:00"), ten_past("38:05")),
-        ("RESIZING", ten_past("38:05"), ten_past("38:00"), ten_past("38:10")),
-        ("CANCELLED", ten_past("38:10"), ten_past("38:10"), ten_past("38:14")),
+        ("RESIZING", at("37:59"), at("38:00"), at("38:05")),
+        ("RESIZING", at("38:05"), at("38:00"), at("38:10")),
+        ("CANCELLED", at("38:10"), at("38:10"), at("38:14")),
     ]
     assert [(row.nodes, row.nnodes, row.gpus, row.cancelled_by) for row in found] == [
         (("c1", "c2", "c3", "c4"), 4, 4, None),
