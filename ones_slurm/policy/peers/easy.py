@@ -1,6 +1,6 @@
 """EASY backfill: whoever does not delay the first in the queue may overtake (Lifka, JSSPP 1995).
 
-This is Slurm's `sched/backfill` with one reservation. It believes the time limits that users give.
+This is the usual backfill of batch systems with one reservation. It believes the time limits that users give.
 """
 
 import math
@@ -12,7 +12,7 @@ from ones_slurm.model.cluster import ClusterView, JobView
 from ones_slurm.model.plan import Plan
 from ones_slurm.policy.peers.placing import free_gpus, put, take_emptiest, waiting
 
-# Slurm looks at no more jobs than this behind the first one (bf_max_job_test has this default since 20.11).
+# The backfill in common use looks at no more jobs behind the first one (bf_max_job_test, the default since 20.11).
 MAX_TESTED = 500
 
 
