@@ -17,12 +17,13 @@ from ones_slurm.sim.job import Job, Submission
 
 
 class Due(enum.IntEnum):
-    """What the clock may hold. At one moment ends come before repairs, those before starts, and arrivals last."""
+    """What the clock may hold. At one moment ends come first, then nodes, moves and arrivals, and then the queue."""
 
     TURN = 0
     NODE = 1
     STAGE = 2
     ARRIVAL = 3
+    QUEUE = 4
 
 
 class ImaginedCluster:
@@ -67,6 +68,7 @@ class ImaginedCluster:
             nodes=self._seen_nodes,
             jobs=tuple([job.view(now_s, whole_nodes=whole) for job in self.live.values()]),
             can_reallocate=not whole,
+            pause_s=self.costs.start_s + self.costs.save_s,
         )
 
     def act(self, actions: Sequence[Action]) -> list[Outcome]:
@@ -129,9 +131,11 @@ class ImaginedCluster:
             job.saved = job.truth.saved()
             self.live[job.job_id] = job
             self.tell(job, "arrived")
-            self.arrived(job)
+            self.freed()
         elif kind is Due.NODE:
             self._set_node(due[1], usable=due[2])
+        elif kind is Due.QUEUE:
+            due[3](None)
         elif due[2] == due[1].version:
             if kind is Due.TURN:
                 self._turn(due[1])
@@ -187,11 +191,8 @@ class ImaginedCluster:
         """The job as it enters the queue."""
         raise NotImplementedError
 
-    def arrived(self, job: Job) -> None:
-        """A job has entered the queue."""
-
     def freed(self) -> None:
-        """GPUs have become free."""
+        """GPUs have become free, or somebody new wants some."""
 
     def put_back(self, job: Job) -> None:
         """A job lost its GPUs and waits again; its truth is back at its last checkpoint."""

@@ -6,7 +6,7 @@ is not published, so it is ours, and meant to be plausible rather than exact:
 * a step on n GPUs with local batch b takes launch + b · sample for compute, and 2 (n-1)/n · bytes / bandwidth for a
   ring exchange of gradients (fp32; Patarasuk and Yuan 2009), 12 GB/s inside a node and 3 GB/s between nodes, half of
   it hidden behind the backward pass;
-* accuracy follows top · (1 - exp(-progress / pace)) with progress in epochs at the base batch B0; a sample at batch B is
+* accuracy follows top · (1 - exp(-progress / pace)), progress in epochs at the base batch B0; a sample at batch B is
   worth (noise + B0) / (noise + B) of one at B0 (McCandlish et al. 2018), with a noise scale per class;
 * a job ends when for `patience` epochs in a row the target is reached or the best accuracy is not beaten by 0.01.
 """

@@ -60,10 +60,9 @@ def search(problem: Problem, rng: np.random.Generator) -> Ints:
     states[1:] = repair(problem, _mutated(problem, states[1:], rng), rng)
     worth = fitness(problem, states)
     for _ in range(GENERATIONS):
-        children = _crossed(states, rng)
-        half = POPULATION // 2
-        children[:half] = _mutated(problem, children[:half], rng)
-        children[half:] = _replaced(problem, children[half:], rng)
+        children = _crossed(problem, states, rng)
+        children[::4] = _mutated(problem, children[::4], rng)
+        children[1::2] = _replaced(problem, children[1::2], rng)
         children = repair(problem, children, rng)
         states = np.concatenate([states, children])
         worth = np.concatenate([worth, fitness(problem, children)])
@@ -141,11 +140,13 @@ def _placed(free: Ints, wanted: Ints, rng: np.random.Generator) -> Ints:
     return placed
 
 
-def _crossed(states: Ints, rng: np.random.Generator) -> Ints:
-    """Children take each job's row from one of two parents."""
+def _crossed(problem: Problem, states: Ints, rng: np.random.Generator) -> Ints:
+    """Children take each job's row from one of two parents; every third has what there is now as one of them."""
     parents = rng.integers(0, len(states), (2, POPULATION))
+    other = states[parents[1]]
+    other[::3] = problem.now
     first = rng.random((POPULATION, states.shape[1])) < 0.5
-    return np.asarray(np.where(first[:, :, None], states[parents[0]], states[parents[1]]))
+    return np.asarray(np.where(first[:, :, None], states[parents[0]], other))
 
 
 def _pose(view: ClusterView, jobs: Sequence[JobView]) -> tuple[list[str], Problem, list[Table | None]]:
