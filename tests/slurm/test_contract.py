@@ -206,7 +206,7 @@ def test_without_a_controller_slurm_is_unreachable(place: Place) -> None:
     job = running(place, nodes=1)
     slurm = place.client("user1")
     with place.controller_down():
-        for ask in (slurm.snapshot, lambda: slurm.job(job.job_id), lambda: slurm.requeue_hold(job.job_id)):
+        for ask in (slurm.snapshot, lambda: slurm.shrink(job.job_id, job.nodes)):
             with pytest.raises(Unreachable):
                 ask()
     place.wait(lambda: bool(slurm.snapshot().jobs))
