@@ -73,7 +73,7 @@ class AccountingRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of `sacct -D`: a job holds several when it was resized or requeued, and none of them is trusted alone.
 
     `state` is the plain state word; `signal` what killed it (0: nothing). `gpus` are those of AllocTRES, None where it
-    has none; `tres_nodes` its node count, which differs from `nnodes` where Slurm wrote the next size over a closed row.
+    has none; `tres_nodes` its node count: other than `nnodes` where Slurm wrote the next size over a closed row.
     """
 
     job_id: str
