@@ -118,9 +118,9 @@ class _Search:
         return len(self.placement.blocks) * self.micro_batches <= DIRECT_OPS
 
     def _offer(self, schedule: Schedule) -> Verdict:
-        """Replay, judge, and keep the schedule if it is valid and better."""
+        """Replay, judge, and keep the schedule if it is valid and better: shorter, or as short with less memory."""
         verdict = verify(self.placement, self.micro_batches, replay(self.placement, schedule.orders))
-        if not verdict.faults and (self.best is None or verdict.makespan_us < self.best[1].makespan_us):
+        if not verdict.faults and (self.best is None or _worth(verdict) < _worth(self.best[1])):
             self.best = schedule, verdict
         return verdict
 
@@ -215,3 +215,7 @@ class _Search:
 
     def _tell_direct(self, _makespan: float, _bound: float) -> None:
         self._tell("all micro-batches at once")
+
+
+def _worth(verdict: Verdict) -> tuple[float, float]:
+    return verdict.makespan_us, sum(verdict.peak_memory)
