@@ -20,4 +20,4 @@ class Psrpt:
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Plan:  # noqa: ARG002  (no chance in it)
         """Sizes by the rule, then places."""
         at = situation_of(view, history=self._history)
-        return plan_of(view, at, psrpt_sizes(at)) if at.jobs else Plan()
+        return plan_of(view, at, *psrpt_sizes(at)) if at.jobs else Plan()

@@ -7,8 +7,10 @@ from ones_slurm.model.errors import UsageError
 from ones_slurm.model.sockets import Policy
 from ones_slurm.policy.equal import Equal
 from ones_slurm.policy.fifo import Fifo
+from ones_slurm.policy.ones.policy import Ones
+from ones_slurm.policy.psrpt import Psrpt
 
-POLICIES: dict[str, Callable[[], Policy]] = {"equal": Equal, "fifo": Fifo}
+POLICIES: dict[str, Callable[[], Policy]] = {"equal": Equal, "fifo": Fifo, "ones": Ones, "psrpt": Psrpt}
 
 
 def policy_named(name: str) -> Policy:

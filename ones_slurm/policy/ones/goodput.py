@@ -21,8 +21,8 @@ MIN_GAIN = 1.01
 # Nothing is predicted beyond four times the largest size measured, and a first size is at most one node: smaller steps
 # would leave a job on a size whose next larger one is hardly faster, though the one after that clearly is.
 MAX_RAMP = 4
-# A job that was never measured is taken to speed up like n^0.8 within a node, and to need a minute on one GPU, so that it
-# goes first and is measured soon.
+# A job that was never measured is taken to speed up like n^0.8 within a node, and to need a minute on one GPU, so that
+# it goes first and is measured soon.
 UNKNOWN_EXPONENT, UNKNOWN_S = 0.8, 60.0
 
 

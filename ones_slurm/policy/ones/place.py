@@ -51,7 +51,10 @@ class Board:
             racks[self.rack[name]] = racks.get(self.rack[name], 0) + self.free[name]
         held = {self.rack[name] for name in prefer if name in self.rack}
         # a rack that holds all of it, and among those the fullest, before several racks
-        rank = {rack: (rack not in held, count < gpus, count if count >= gpus else -count, rack) for rack, count in racks.items()}
+        rank = {
+            rack: (rack not in held, count < gpus, count if count >= gpus else -count, rack)
+            for rack, count in racks.items()
+        }
         free.sort(key=lambda name: (-self.free[name], name not in prefer, rank[self.rack[name]], self.order[name]))
         picked: list[tuple[str, int]] = []
         for name in free:
@@ -73,11 +76,13 @@ def place(nodes: Sequence[NodeView], jobs: Sequence[JobView], sizes: Mapping[str
     chosen: dict[str, Allocation] = {}
     waiting: list[JobView] = []
     for job in jobs:
-        wanted = sizes.get(job.job_id, job.gpus)
-        if wanted == job.gpus and (not wanted or board.fits(job.allocation)):
+        wanted = sizes.get(job.job_id)
+        if wanted is None:
+            board.take(tuple(pair for pair in job.allocation if pair[0] in board.room))
+        elif wanted == job.gpus and board.fits(job.allocation):
             board.take(job.allocation)
             chosen[job.job_id] = job.allocation
-        elif job.job_id in sizes:
+        else:
             waiting.append(job)
     per_node = max(board.room.values(), default=1)
     whole_first = sorted(waiting, key=lambda job: _turn(sizes[job.job_id], per_node))

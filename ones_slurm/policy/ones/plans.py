@@ -15,12 +15,11 @@ REBATCH_FROM = 0.25
 
 
 def plan_of(
-    view: ClusterView, at: Situation, sizes: Ints, allocations: dict[str, Allocation] | None = None
+    view: ClusterView, at: Situation, sizes: Ints, pools: Ints, allocations: dict[str, Allocation] | None = None
 ) -> Plan:
-    """One target for every job that may be moved; `sizes` (J,) in units, placed here unless `allocations` says where."""
+    """One target for every job that may be moved; `sizes` (J,) in units, placed here unless `allocations` has it."""
     if allocations is None and not at.whole_nodes:
-        wanted = {job.job_id: int(size) for job, size, fixed in zip(at.jobs, sizes, at.fixed, strict=True) if not fixed}
-        allocations = place(view.nodes, view.jobs, wanted)
+        allocations = placed(view, at, sizes, pools)
     order = order_of(at)
     price = prices(at, order)
     rank = np.empty(len(order), int)
@@ -46,6 +45,19 @@ def plan_of(
     return Plan(tuple(targets))
 
 
+def placed(view: ClusterView, at: Situation, sizes: Ints, pools: Ints) -> dict[str, Allocation]:
+    """Which GPUs each job gets: each pool is placed by itself, for a job never spans two."""
+    moves = [j for j in range(len(at.jobs)) if not at.fixed[j]]
+    allocations: dict[str, Allocation] = {at.jobs[j].job_id: () for j in moves if not sizes[j]}
+    for pool, names in enumerate(at.nodes_of):
+        wanted = {at.jobs[j].job_id: int(sizes[j]) for j in moves if sizes[j] and pools[j] == pool}
+        elsewhere = {at.jobs[j].job_id: 0 for j in moves if not (sizes[j] and pools[j] == pool)}
+        nodes = [node for node in view.nodes if node.name in names]
+        chosen = place(nodes, view.jobs, {**elsewhere, **wanted})
+        allocations.update((job_id, chosen[job_id]) for job_id in wanted)
+    return allocations
+
+
 def left_s(at: Situation, j: int, size: int) -> float:
     """Predicted seconds until the job ends at that size; infinite for none."""
     if not size:
@@ -57,7 +69,7 @@ def left_s(at: Situation, j: int, size: int) -> float:
 
 
 def _batch(at: Situation, j: int, size: int) -> tuple[int, float]:
-    """(samples, learning-rate factor): the batch with the best goodput, or the linear rule where nothing was measured."""
+    """(samples, learning-rate factor): the batch with the best goodput; the linear rule where nothing was measured."""
     job = at.jobs[j]
     if not size or not at.known[j]:
         return batch_at(job, size) if at.whole_nodes else (job.batch, 1.0)

@@ -30,78 +30,105 @@ def prices(at: Situation, order: Ints, alpha: float = ALPHA) -> Floats:
     return price
 
 
-def psrpt_sizes(at: Situation, room: int | None = None) -> Ints:
-    """(J,) units for every job; those that hold a size keep it where a change is no clear gain."""
-    order = order_of(at)
-    price = prices(at, order)
-    with np.errstate(divide="ignore"):
-        time_s = np.where(at.usable, at.left[:, None] / at.goodput, np.inf)  # (J, S)
-        held_s = np.where(at.held > 0, at.left / at.held_rate, np.inf)
-    cost = (1.0 + price[:, None] * at.units) * time_s
-    free = at.capacity if room is None else room
-    free -= int(at.held[at.fixed].sum())
-    given = np.where(at.fixed, at.held, 0)
-    shrunk: list[int] = []
-    wishes = 0
-    rows = order.tolist()
-    for j in rows:
-        if at.fixed[j]:
-            continue
-        if free <= 0:
-            break
+def grow_below(at: Situation) -> Floats:
+    """(J,) the part of its time below which a growth must bring a job."""
+    return np.where(at.move_s > CHEAP_MOVE_S, GROW_BELOW, GROW_BELOW_CHEAP)
+
+
+def psrpt_sizes(at: Situation) -> tuple[Ints, Ints]:
+    """(J,) units for every job, and the pool that they come from (-1 for none).
+
+    Those that hold a size keep it where a change is no clear gain.
+    """
+    return _Serving(at).serve()
+
+
+class _Serving:
+    """The working state of one call."""
+
+    def __init__(self, at: Situation) -> None:
+        self.at = at
+        order = order_of(at)
+        self.rows: list[int] = order.tolist()
+        self.price = prices(at, order)
+        with np.errstate(divide="ignore"):
+            self.time_s = np.where(at.usable, at.left[:, None] / at.goodput, np.inf)  # (J, S)
+            self.held_s = np.where(at.held > 0, at.left / at.held_rate, np.inf)
+        self.cost = (1.0 + self.price[:, None] * at.units) * self.time_s
+        self.below = grow_below(at)
+        self.free = at.pools - at.held_in[at.fixed].sum(axis=0)
+        self.given = np.where(at.fixed, at.held, 0)
+        self.pool = np.where(at.held > 0, at.held_in.argmax(axis=1), -1)
+
+    def serve(self) -> tuple[Ints, Ints]:
+        shrunk: list[int] = []
+        for j in self.rows:
+            if self.at.fixed[j]:
+                continue
+            if self.free.max() <= 0:
+                break
+            pool = self._pool_for(j)
+            free = int(self.free[pool]) if pool >= 0 else 0
+            size = self._size(j, free)
+            if size < self.at.held[j]:
+                shrunk.append(j)
+            self._give(j, pool, size)
+        self._hand_out_rest(shrunk)
+        return self.given, np.where(self.given > 0, self.pool, -1)
+
+    def _pool_for(self, j: int) -> int:
+        """Where it is now, if what it holds can stay; else where the most is free."""
+        pool = int(self.pool[j])
+        if pool >= 0 and self.free[pool] >= min(int(self.at.held[j]), 1):
+            return pool
+        free = np.where(self.at.may[j], self.free, 0)
+        best = int(free.argmax())
+        return best if free[best] > 0 else -1
+
+    def _give(self, j: int, pool: int, size: int) -> None:
+        self.given[j] = size
+        self.pool[j] = pool
+        if size:
+            self.free[pool] -= size
+
+    def _size(self, j: int, free: int) -> int:
+        at, held = self.at, int(self.at.held[j])
         most = int(np.searchsorted(at.units, free, side="right"))
-        best = int(np.argmin(cost[j, :most])) if most else 0
-        if not most or not np.isfinite(cost[j, best]):
-            size = int(at.held[j]) if at.held[j] <= free else 0
-        else:
-            size = _with_inertia(at, j, best, time_s, held_s, price, free)
-        if size < at.held[j]:
-            shrunk.append(j)
-        given[j] = size
-        free -= size
-        wishes += 1
-    return _hand_out_rest(at, given, free, shrunk, rows, time_s, held_s, price)
+        best = int(np.argmin(self.cost[j, :most])) if most else 0
+        if not most or not np.isfinite(self.cost[j, best]):
+            return held if held <= free else 0
+        size = int(at.units[best])
+        if not held or size == held or held > free:
+            return size
+        if size > held:
+            return size if self._grows(j, float(self.time_s[j, best]), float(self.held_s[j])) else held
+        now = (1.0 + self.price[j] * held) * self.held_s[j]
+        return size if now >= SHRINK_GAIN * (1.0 + self.price[j] * size) * self.time_s[j, best] else held
 
+    def _grows(self, j: int, new_s: float, held_s: float) -> bool:
+        return bool(self.at.move_s[j] + new_s < self.below[j] * held_s)
 
-def grows(at: Situation, j: int, new_s: float, held_s: float) -> bool:
-    """Whether a growth of a running job is a clear gain."""
-    below = GROW_BELOW if at.move_s[j] > CHEAP_MOVE_S else GROW_BELOW_CHEAP
-    return bool(at.move_s[j] + new_s < below * held_s)
-
-
-def _with_inertia(
-    at: Situation, j: int, best: int, time_s: Floats, held_s: Floats, price: Floats, free: int
-) -> int:
-    size, held = int(at.units[best]), int(at.held[j])
-    if not held or size == held or held > free:
-        return size
-    if size > held:
-        return size if grows(at, j, time_s[j, best], held_s[j]) else held
-    now, then = (1.0 + price[j] * held) * held_s[j], (1.0 + price[j] * size) * time_s[j, best]
-    return size if now >= SHRINK_GAIN * then else held
-
-
-def _hand_out_rest(
-    at: Situation, given: Ints, free: int, shrunk: list[int], rows: list[int], time_s: Floats, held_s: Floats, price: Floats
-) -> Ints:
-    """Left-over units: first a shrunk job gets its old size back, then those may grow for whom it is a clear gain."""
-    for j in shrunk:
-        more = int(at.held[j] - given[j])
-        if 0 < more <= free:
-            given[j] += more
-            free -= more
-    for j in rows:
-        if free <= 0:
-            break
-        if at.fixed[j] or not given[j]:
-            continue
-        reach = (at.units <= given[j] + free) & (at.units > given[j]) & at.usable[j]
-        if not reach.any():
-            continue
-        best = int(np.argmin(np.where(reach, time_s[j], np.inf)))
-        had_s = held_s[j] if given[j] == at.held[j] else time_s[j, int(np.searchsorted(at.units, given[j]))]
-        moves_anyway = given[j] != at.held[j]
-        if (moves_anyway and time_s[j, best] < had_s) or (not moves_anyway and grows(at, j, time_s[j, best], had_s)):
-            free -= int(at.units[best] - given[j])
-            given[j] = int(at.units[best])
-    return given
+    def _hand_out_rest(self, shrunk: list[int]) -> None:
+        """First a shrunk job gets its old size back, then those may grow for whom it is a clear gain."""
+        at = self.at
+        for j in shrunk:
+            more = int(at.held[j] - self.given[j])
+            if self.given[j] and 0 < more <= self.free[self.pool[j]]:
+                self.given[j] += more
+                self.free[self.pool[j]] -= more
+        for j in self.rows:
+            if self.free.max() <= 0:
+                break
+            given = int(self.given[j])
+            if at.fixed[j] or not given:
+                continue
+            reach = (at.units > given) & (at.units <= given + self.free[self.pool[j]]) & at.usable[j]
+            if not reach.any():
+                continue
+            best = int(np.argmin(np.where(reach, self.time_s[j], np.inf)))
+            stays = given == at.held[j]
+            now_s = float(self.held_s[j] if stays else self.time_s[j, int(np.searchsorted(at.units, given))])
+            new_s = float(self.time_s[j, best])
+            if self._grows(j, new_s, now_s) if stays else new_s < now_s:
+                self.free[self.pool[j]] -= int(at.units[best]) - given
+                self.given[j] = int(at.units[best])

@@ -1,16 +1,19 @@
-"""The view as arrays: which jobs, which sizes, how fast at each, how much is left, what they hold and what a move costs.
+"""The view as arrays: which jobs, which sizes, how fast at each, how much is left, what is held, what a move costs.
 
 A *unit* is what is handed out: a GPU where single ones can be given, else a whole node. Row j of every array is job j.
 """
 
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ones_slurm.model.cluster import ClusterView, JobState, JobView, Speed
+from ones_slurm.model.cluster import ClusterView, JobState, JobView, NodeView, Speed
+from ones_slurm.model.pools import fits, kind_of
 from ones_slurm.policy.ones.facts import Facts, Kind, credible, facts_of, kinds_of
 from ones_slurm.policy.ones.goodput import MAX_RAMP, UNKNOWN_S, Ints, Sizes, known_curve, unknown_curve, useful
 from ones_slurm.policy.ones.throughput import Floats, fit_speeds
@@ -31,15 +34,18 @@ LEAST_RATE = 1e-6
 class Situation:
     """Jobs in the order of the view; J jobs, S sizes in rising order.
 
-    `left` is in seconds times `goodput`; `usable` marks the sizes that a job may be given and that are worth their GPUs,
-    `held` is in units and `held_rate` the goodput there. `move_s` is what a move costs, `known` says that some job of the
-    kind was measured.
+    `left` is in seconds times `goodput`; `usable` marks the sizes that a job may be given and that are worth their
+    GPUs, `held` is in units and `held_rate` the goodput there. `move_s` is what a move costs, `known` says that the job
+    or some other of its kind was measured.
     """
 
     jobs: tuple[JobView, ...]
     whole_nodes: bool
     per_node: int
-    capacity: int
+    pools: Ints  # (P,) units that may be given, of each kind of node
+    may: Bools  # (J, P) where a job may run
+    held_in: Ints  # (J, P) units that it holds there
+    nodes_of: tuple[frozenset[str], ...]  # (P) the names of the nodes in each pool
     units: Ints  # (S,)
     goodput: Floats  # (J, S)
     usable: Bools  # (J, S)
@@ -54,6 +60,11 @@ class Situation:
     base: Floats  # (J,) base batch
 
     @property
+    def capacity(self) -> int:
+        """All units that may be given."""
+        return int(self.pools.sum())
+
+    @functools.cached_property
     def area(self) -> Floats:
         """(J,) the least GPU-seconds in which the rest could be done; the order of service."""
         best = np.where(self.usable, self.goodput / self.units, 0.0).max(axis=1, initial=0.0)
@@ -63,27 +74,21 @@ class Situation:
 def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
     """All that a decision needs, from a view; `history` lets ended jobs of the same kind stand in for measurements."""
     whole = not view.can_reallocate
-    usable_nodes = [node for node in view.nodes if node.usable]
-    rigid = [job for job in view.jobs if job.gpus and not job.elastic]
-    taken = {name for job in rigid for name in job.nodes}
     per_node = max((node.gpus for node in view.nodes), default=1) or 1
-    if whole:
-        capacity = sum(1 for node in usable_nodes if node.name not in taken)
-    else:
-        capacity = sum(node.gpus for node in usable_nodes) - sum(
-            gpus for job in rigid for name, gpus in job.allocation if name in {node.name for node in usable_nodes}
-        )
+    room = _room(view)
     jobs = tuple(job for job in view.jobs if job.elastic and claims_nodes(job))
-    bounds = [_bounds(job, view, max(capacity, 1)) for job in jobs]
+    pools, may, held_in, nodes_of = _pools(room, jobs)
+    capacity = int(max(pools.sum(), 1))
+    bounds = [_bounds(job, view, capacity) for job in jobs]
     held = np.array([len(job.nodes) if whole else job.gpus for job in jobs], int)
-    units = _grid(1 if whole else per_node, max(capacity, 1), {int(n) for n in held if n} | {low for low, _ in bounds})
+    units = _grid(1 if whole else per_node, capacity, {int(n) for n in held if n} | {low for low, _ in bounds})
     kinds = kinds_of(view.past) if history else {}
     rows = [
         _row(job, units, int(held[j]), bounds[j], 0 if whole else per_node, kinds.get((job.user, job.recipe)))
         for j, job in enumerate(jobs)
     ]
     shape = (len(jobs), len(units))
-    columns = list(zip(*rows, strict=True)) or [[] for _ in range(8)]
+    columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * 8
     goodput, allowed, batch = (np.array(columns[at]).reshape(shape) for at in range(3))
     allowed = useful(np.where(allowed, goodput, 0.0))
     left, rate, held_batch, known, base = (np.array(columns[at]) for at in range(3, 8))
@@ -91,7 +96,10 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
         jobs=jobs,
         whole_nodes=whole,
         per_node=per_node,
-        capacity=capacity,
+        pools=pools,
+        may=may,
+        held_in=held_in,
+        nodes_of=nodes_of,
         units=np.array(units),
         goodput=goodput,
         usable=allowed,
@@ -107,7 +115,7 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
     )
 
 
-def _row(
+def _row(  # noqa: PLR0917  (private, and called once)
     job: JobView, units: tuple[int, ...], held: int, bounds: tuple[int, int], per_node: int, kind: Kind | None
 ) -> tuple[Floats, Bools, Floats, float, float, float, bool, float]:
     """(goodput, allowed, batch) by size, what is left, goodput and batch at the held size, known, base batch."""
@@ -144,6 +152,43 @@ def _from_progress(job: JobView, facts: Facts) -> tuple[Speed, ...]:
     return credible((Speed(max(len(job.nodes), 1), gpus, local, batch / rate, 0.0),))
 
 
+def _room(view: ClusterView) -> list[tuple[NodeView, int]]:
+    """Usable nodes and the units of each that no rigid job holds."""
+    rigid = [job for job in view.jobs if not job.elastic]
+    if not view.can_reallocate:
+        taken = {name for job in rigid for name in job.nodes}
+        return [(node, 1) for node in view.nodes if node.usable and node.name not in taken]
+    held: Counter[str] = Counter()
+    for job in rigid:
+        held.update(dict(job.allocation))
+    return [(node, max(node.gpus - held[node.name], 0)) for node in view.nodes if node.usable]
+
+
+def _pools(
+    room: Sequence[tuple[NodeView, int]], jobs: Sequence[JobView]
+) -> tuple[Ints, Bools, Ints, tuple[frozenset[str], ...]]:
+    """Kinds of nodes, each a pool: (units, where jobs may run, what they hold there, the nodes' names)."""
+    kinds = sorted({(*kind_of(node), node.gpu_type) for node, _ in room})
+    pool_of = {node.name: kinds.index((*kind_of(node), node.gpu_type)) for node, _ in room}
+    pools = np.zeros(max(len(kinds), 1), int)
+    for node, units in room:
+        pools[pool_of[node.name]] += units
+    held_in = np.zeros((len(jobs), len(pools)), int)
+    allowed: dict[tuple[str, int], list[bool]] = {}
+    for j, job in enumerate(jobs):
+        for name, gpus in job.allocation or ((name, 1) for name in job.nodes):
+            if name in pool_of:
+                held_in[j, pool_of[name]] += gpus
+        key = (job.partition, job.gpus_per_node)
+        if key not in allowed:
+            allowed[key] = [fits(job.partition, job.gpus_per_node, (parts, gpus)) for parts, gpus, _ in kinds] or [
+                False
+            ]
+    may = np.array([allowed[job.partition, job.gpus_per_node] for job in jobs], bool).reshape(len(jobs), len(pools))
+    nodes_of = tuple(frozenset(name for name, at in pool_of.items() if at == p) for p in range(len(pools)))
+    return pools, may | (held_in > 0), held_in, nodes_of
+
+
 def _bounds(job: JobView, view: ClusterView, capacity: int) -> tuple[int, int]:
     if not view.can_reallocate:
         bounds = size_bounds(job, view)
@@ -158,7 +203,9 @@ def _is_fixed(job: JobView) -> bool:
 
 
 def _served_gpu_s(job: JobView, now_s: float | None = None) -> float:
-    present = job.gpus * max((now_s or 0.0) - job.start_s, 0.0) if now_s is not None and job.start_s is not None else 0.0
+    present = (
+        job.gpus * max((now_s or 0.0) - job.start_s, 0.0) if now_s is not None and job.start_s is not None else 0.0
+    )
     return max(job.served_gpu_s, 0.0) + present
 
 

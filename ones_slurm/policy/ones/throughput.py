@@ -2,9 +2,9 @@
 
     step^γ = (a + b·local batch)^γ + sync(GPUs, nodes)^γ,   sync = constant + slope·(GPUs − 2), within a node or between
 
-The form is that of Qiao et al., "Pollux", OSDI 2021, section 3.2; the fit is ours: least squares in closed form for each
-of seven exponents, a 25th of the cost of a seven-parameter search and no worse. All slopes and constants are at least
-zero, so at an equal local batch more GPUs are never predicted to do more each: nothing is optimistic beyond linear.
+The form is that of Qiao et al., "Pollux", OSDI 2021, section 3.2; the fit is ours: least squares in closed form for
+each of seven exponents, a 25th of the cost of a seven-parameter search and no worse. All slopes and constants are at
+least zero, so at an equal local batch more GPUs are never predicted to do more each: nothing beyond linear.
 """
 
 import functools
@@ -21,8 +21,9 @@ Floats = NDArray[np.float64]
 GAMMAS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0])
 # Between nodes where only one node was tried, and the other way round: Pollux's own guess.
 REMOTE_FACTOR = 1.1
-# With one local batch tried: half of the time is constant, so that a half as large one takes three quarters (as Pollux's
-# own fit assumes). The weight is ours: one measurement in five, which keeps two nearby ones from promising too much.
+# With one local batch tried: half of the time is constant, so that a half as large one takes three quarters (as
+# Pollux's own fit assumes). The weight is ours: a fifth of a measurement, which keeps two nearby ones from promising
+# too much.
 HALF_BATCH_TIME, PRIOR_WEIGHT = 0.75, 0.2
 # Relative error of a prediction per doubling beyond what was tried (ours, the order of what the profiles show).
 ERROR_PER_DOUBLING = 0.1

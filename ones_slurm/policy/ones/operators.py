@@ -1,0 +1,71 @@
+"""How candidates come about, as arrays over the whole population: rows are candidates, columns jobs, values options.
+
+The names are those of ONES (arXiv 2108.03645): refresh, uniform crossover, mutation and padding.
+"""
+
+import numpy as np
+
+from ones_slurm.policy.ones.goodput import Ints
+from ones_slurm.policy.ones.score import Options
+
+# A job is thrown out with the paper's probability over three, else moved to another of its options as often (ours: the
+# paper has no other mutation, and its population was seen to collapse to one allocation).
+DROP, CHANGE, STEP = 0.1, 0.1, 0.1
+
+
+def refresh(options: Options, choice: Ints) -> Ints:
+    """(K, J) candidates without options that are not allowed, and within the pools: late jobs give way first."""
+    jobs = np.arange(choice.shape[1])
+    choice = np.where(np.isfinite(options.cost[jobs[None, :], choice]), choice, 0)
+    stuck = ~np.isfinite(options.cost[:, 0])  # may not be moved now
+    if stuck.any():
+        choice[:, stuck] = options.cost[stuck].argmin(axis=1)
+    order = np.concatenate([options.order[stuck[options.order]], options.order[~stuck[options.order]]])
+    units, pool = options.units[choice[:, order]], options.pool[choice[:, order]]
+    over = np.zeros(units.shape, bool)
+    for p, room in enumerate(options.pools):
+        over |= (pool == p) & (np.where(pool == p, units, 0).cumsum(axis=1) > room)
+    fitting = choice[:, order]
+    fitting[over & ~stuck[order]] = 0
+    choice = choice.copy()
+    choice[:, order] = fitting
+    return choice
+
+
+def crossover(parents: Ints, rng: np.random.Generator) -> Ints:
+    """(K, J) children: job by job, each pair of two random parents swaps with even chance."""
+    count, jobs = parents.shape
+    first = parents[rng.permutation(count)]
+    second = np.roll(first, 1, axis=0)
+    return np.where(rng.random((count, jobs)) < 0.5, first, second)
+
+
+def mutate(options: Options, parents: Ints, rng: np.random.Generator) -> Ints:
+    """(K, J) mutants: some jobs are thrown out, some get any of their options, some the next smaller or larger size."""
+    count, jobs = parents.shape
+    dice = rng.random((count, jobs))
+    other = rng.integers(0, len(options.units), (count, jobs))
+    step = np.clip(parents + rng.choice([-1, 1], (count, jobs)), 0, len(options.units) - 1)
+    changed = np.where(dice < DROP, 0, parents)
+    changed = np.where((dice >= DROP) & (dice < DROP + CHANGE), other, changed)
+    return np.where((dice >= DROP + CHANGE) & (dice < DROP + CHANGE + STEP), step, changed)
+
+
+def pad(options: Options, choice: Ints, order: Ints) -> Ints:
+    """(K, J) candidates in which every job, in `order`, has taken its cheapest option that fits beside all others."""
+    choice = choice.copy()
+    free = options.pools - options.used(choice)  # (K, P)
+    rows = np.arange(len(choice))
+    in_pool = np.maximum(options.pool, 0)
+    waiting = options.pool < 0
+    single = len(options.pools) == 1
+    for j in order.tolist():
+        mine = choice[:, j]
+        units, pool = options.units[mine], in_pool[mine]
+        free[rows, pool] += units
+        room = free if single else free[:, in_pool]  # (K, O)
+        cost = np.where((options.units <= room) | waiting, options.cost[j], np.inf)
+        mine = cost.argmin(axis=1)
+        choice[:, j] = mine
+        free[rows, in_pool[mine]] -= options.units[mine]
+    return choice

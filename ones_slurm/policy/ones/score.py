@@ -1,0 +1,129 @@
+"""What makes one plan better than another: a cost for every job at every size in every pool, in shares of its own time.
+
+    cost of job j at n units = weight · (1 + λ n) · (time left at n + pause if it moves) · inertia / its best such time
+
+The price λ is the rule's. `weight` falls with the place in the order of service, for who is served late is planned
+again many times before. Waiting counts as twice the best. All this is a sum over jobs; the jobs are coupled by what the
+pools hold, and by the places, which are priced on the plans that are left in the end (`placing_cost`).
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from ones_slurm.model.cluster import Allocation
+from ones_slurm.policy.ones.goodput import Ints
+from ones_slurm.policy.ones.rule import SHRINK_GAIN, grow_below, order_of, prices
+from ones_slurm.policy.ones.situation import Situation
+from ones_slurm.policy.ones.throughput import Floats
+
+# Waiting costs as much as running twice as long as at best (ours: the order of what a turn later costs).
+WAITING = 2.0
+# weight = (1 + place / 3)^-2: the first three jobs decide as much as all behind them (ours; long queues stay finite).
+WEIGHT_PLACES = 3.0
+# Where the rule has an answer, another one must be better by this part of the job's cost (ours: predictions err by
+# tenths, and without a margin each round finds one more improvement that is none).
+DEPARTURE = 0.3
+# A node more than needed costs a job so much of its time (ours: profiles show 10 to 50 % between one node and two).
+SPLIT = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What each job may get. Option 0 is waiting; the others are a size in a pool.
+
+    `cost` (J, O) is infinite where an option is not allowed. `held` (J,) is the option in force, waiting where the job
+    holds nothing; `order` is that of service.
+    """
+
+    cost: Floats
+    units: Ints  # (O,)
+    pool: Ints  # (O,) -1 for waiting
+    pools: Ints  # (P,) units to give
+    held: Ints  # (J,)
+    order: Ints  # (J,)
+
+    def used(self, choice: Ints) -> Ints:
+        """(K, P) units of each pool that candidates (K, J) take."""
+        units, pool = self.units[choice], self.pool[choice]
+        return np.stack([np.where(pool == p, units, 0).sum(axis=1) for p in range(len(self.pools))], axis=1)
+
+    def costs(self, choice: Ints) -> Floats:
+        """(K,) the total cost of candidates (K, J); infinite where a pool is overdrawn."""
+        total = self.cost[np.arange(choice.shape[1])[None, :], choice].sum(axis=1)
+        return np.where((self.used(choice) <= self.pools).all(axis=1), total, np.inf)
+
+    def choice(self, sizes: Ints, pools: Ints) -> Ints:
+        """(J,) options for sizes in pools; waiting where there is no such option."""
+        per_pool = (len(self.units) - 1) // max(len(self.pools), 1)
+        option = 1 + pools * per_pool + np.searchsorted(self.units[1 : 1 + per_pool], sizes)
+        option = np.where((sizes > 0) & (pools >= 0), np.minimum(option, len(self.units) - 1), 0)
+        return np.where(self.units[option] == np.maximum(sizes, 0), option, 0)
+
+
+def options_of(at: Situation, anchor: tuple[Ints, Ints] | None = None) -> Options:
+    """The costs of a situation; `anchor` is the rule's answer (sizes, pools), to depart from which must pay."""
+    jobs, sizes, pools = len(at.jobs), len(at.units), len(at.pools)
+    order = order_of(at)
+    price = prices(at, order)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        time_s = np.where(at.usable, at.left[:, None] / at.goodput, np.inf)
+        held_s = np.where(at.held > 0, at.left / at.held_rate, np.inf)
+    priced = 1.0 + price[:, None] * at.units  # (J, S)
+    moved = priced * (time_s + at.move_s[:, None])
+    runs = at.held > 0
+    inertia = np.where(at.units > at.held[:, None], 1.0 / grow_below(at)[:, None], SHRINK_GAIN)
+    at_size = np.where(runs[:, None], moved * inertia, moved)
+    stays = runs[:, None] & (at.units == at.held[:, None])
+    stay_cost = (1.0 + price * at.held) * held_s
+    best = np.minimum(moved.min(axis=1, initial=np.inf), np.where(runs, stay_cost, np.inf))
+    best = np.where(np.isfinite(best) & (best > 0.0), best, 1.0)
+    home = np.where(runs, at.held_in.argmax(axis=1), -1) if pools else np.full(jobs, -1)
+    ratio = np.where(runs, stay_cost / best, 1.0)
+    columns = [WAITING * np.maximum(ratio, 1.0)[:, None]]  # no job looks better stopped than on the size that it has
+    for pool in range(pools):
+        at_home = stays & (home == pool)[:, None]
+        away = stays & ~at_home  # the same size in another pool is a move like any other
+        here = np.where(at_home, stay_cost[:, None], np.where(away, moved * SHRINK_GAIN, at_size)) / best[:, None]
+        columns.append(np.where(at.may[:, pool, None], here, np.inf))
+    rank = np.empty(jobs, int)
+    rank[order] = np.arange(jobs)
+    weight = (1.0 + rank / WEIGHT_PLACES) ** -2.0
+    options = Options(
+        cost=np.concatenate(columns, axis=1) * weight[:, None],
+        units=np.concatenate([[0], np.tile(at.units, pools)]).astype(int),
+        pool=np.concatenate([[-1], np.repeat(np.arange(pools), sizes)]).astype(int),
+        pools=at.pools,
+        held=np.full(jobs, -1),
+        order=order,
+    )
+    held = np.where(runs, options.choice(at.held, home), 0)
+    every = np.arange(jobs)
+    cost = options.cost.copy()
+    if anchor is not None:
+        chosen = options.choice(*anchor)
+        depart = cost[every, chosen] * DEPARTURE
+        kept = cost[every, chosen]
+        cost += depart[:, None]
+        cost[every, chosen] = kept
+    fixed = at.fixed & (held > 0)
+    cost[at.fixed] = np.inf  # who cannot be moved now has one option
+    cost[every[at.fixed], np.where(fixed, held, 0)[at.fixed]] = 0.0
+    return dataclasses.replace(options, cost=cost, held=held)
+
+
+def placing_cost(at: Situation, options: Options, choice: Ints, allocations: Mapping[str, Allocation]) -> float:
+    """What the places add: pauses of jobs that keep their size and must change GPUs, and nodes more than needed."""
+    total = 0.0
+    every = zip(at.jobs, choice.tolist(), strict=True)
+    for j, (job, option) in enumerate(every):
+        allocation = allocations.get(job.job_id, job.allocation)
+        if not option or at.fixed[j]:
+            continue
+        share = options.cost[j, option]
+        if option == options.held[j] and allocation != job.allocation:
+            total += share * (SHRINK_GAIN - 1.0 + at.move_s[j] * at.held_rate[j] / max(at.left[j], 1e-9))
+        needed = -(-int(options.units[option]) // at.per_node)
+        total += share * SPLIT * max(len(allocation) - needed, 0)
+    return total
