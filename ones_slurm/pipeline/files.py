@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,8 +69,8 @@ def _table(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from None
     try:
-        table = toml.loads(text) if path.suffix == ".toml" else msgspec.json.decode(text)
-    except (toml.TomlDecodeError, msgspec.DecodeError, IndexError) as error:
+        table = tomllib.loads(text) if path.suffix == ".toml" else msgspec.json.decode(text)
+    except (tomllib.TOMLDecodeError, msgspec.DecodeError) as error:
         kind = "TOML" if path.suffix == ".toml" else "JSON"
         raise UsageError(
             f"{path} is not {kind}: {error}", hint="files that end in .toml are TOML, others JSON"
