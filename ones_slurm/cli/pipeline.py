@@ -230,7 +230,7 @@ def _say(answer: Answer) -> None:
     if answer.proven:
         certainty = "optimal"
     else:
-        certainty = f"at most {answer.gap:.1%} above the best, bound {answer.makespan_bound_us:g} us"
+        certainty = f"a better one saves at most {answer.gap:.1%} (bound {answer.makespan_bound_us:g} us)"
     click.echo(f"schedule     {answer.schedule.source}{' (stopped early)' if answer.stopped else ''}")
     click.echo(
         f"makespan     {verdict.makespan_us:g} us for {answer.schedule.micro_batches} micro-batches, {certainty}"
