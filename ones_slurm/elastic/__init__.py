@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     import torch
 
     from ones_slurm.elastic.job import Job
+    from ones_slurm.elastic.pipeline_job import PipelineJob
+    from ones_slurm.pipeline.model import PipelineModel
+    from ones_slurm.pipeline.schedule import Schedule
 
 
 def init(
@@ -34,3 +37,18 @@ def init(
     from ones_slurm.elastic.world import join
 
     return Job(model, optimizer, scheduler, world=join(), seed=seed)
+
+
+def init_pipeline(
+    model: "PipelineModel",
+    optimizer: "torch.optim.Optimizer",
+    schedule: "Schedule",
+    scheduler: Any = None,
+    *,
+    seed: int = 0,
+) -> "PipelineJob":
+    """`init` for a model that is a pipeline: as many ranks as the schedule has devices make one replica."""
+    from ones_slurm.elastic.pipeline_job import PipelineJob
+    from ones_slurm.elastic.world import join
+
+    return PipelineJob(model, optimizer, scheduler, schedule, world=join(), seed=seed)

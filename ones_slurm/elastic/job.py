@@ -15,6 +15,7 @@ from ones_slurm.elastic.agreement import Agreement
 from ones_slurm.elastic.loader import Loader
 from ones_slurm.elastic.rates import Ramp, scaled
 from ones_slurm.elastic.runfolder import LEFT_CODE, RunFolder
+from ones_slurm.elastic.sampler import Share
 from ones_slurm.elastic.speaker import Speaker
 from ones_slurm.elastic.world import World, leave
 from ones_slurm.model.errors import Failed, UsageError
@@ -54,6 +55,11 @@ class Job:
         """Where this rank's model and batches belong."""
         return self.world.device
 
+    @property
+    def readers(self) -> World:
+        """Between whom the samples are divided."""
+        return self.world
+
     def loader(self, dataset: "Dataset[Any]", batch_size: int, *, shuffle: bool = False, **options: Any) -> Loader:
         """The loader of the training set. One a job: its place in the epoch is part of the job's state.
 
@@ -66,7 +72,13 @@ class Job:
             raise UsageError(f"batch_size must be at least 1, not {batch_size}")
         batch = self.world.batch or batch_size
         self._loader = Loader(
-            dataset, world=self.world, batch=batch, shuffle=shuffle, seed=self._seed, begin=self._take_chance, **options
+            dataset,
+            world=self.readers,
+            batch=batch,
+            shuffle=shuffle,
+            seed=self._seed,
+            begin=self._take_chance,
+            **options,
         )
         self._loader.epoch, self._loader.position = self.epoch, self._position
         self._ramp = self._ramp.towards(self.world.lr_scale, self._loader.samples)
@@ -105,18 +117,28 @@ class Job:
         `loss` is the mean over this rank's samples. It is weighted, so that the gradient is the mean over the whole
         batch however that divides. Leaving raises SystemExit(75): let it pass.
         """
-        share = self._loader.drawn if self._loader is not None else None
-        if share is None or self._loader is None:
-            raise UsageError("job.step() needs a batch of job.loader()", hint="iterate over the loader that it returns")
+        share = self._drawn()
         weight = share.own * self.world.size / share.batch
         (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
+        self._advance(share, loss)
+
+    def _drawn(self) -> Share:
+        """This rank's share of the batch that is being trained on."""
+        if self._loader is None or self._loader.drawn is None:
+            raise UsageError("a step needs a batch of job.loader()", hint="iterate over the loader that it returns")
+        return self._loader.drawn
+
+    def _advance(self, share: Share, loss: torch.Tensor) -> None:
+        """The rest of a step, once the gradients are there."""
         with scaled(self._optimizer, self._ramp.factor):
             self._optimizer.step()
         self._optimizer.zero_grad()
         self._ramp = self._ramp.after(share.batch)
         self.steps += 1
         self.samples += share.batch
-        self._position = self._loader.position = share.position
+        self._position = share.position
+        if self._loader is not None:
+            self._loader.position = share.position
         self._last_loss = loss.detach()
         verb = self._agreement.after_step()
         if verb != "go":
