@@ -13,13 +13,16 @@ from ones_slurm.policy.ones.score import Options
 from ones_slurm.policy.ones.throughput import Floats
 
 POPULATION = 16  # as the published one
-MOST_GENERATIONS, LEAST_GENERATIONS = 6, 2
-# Job-options that are weighed in all; some 50 million a second on one core of 2020.
-BUDGET = 3e7
+MOST_GENERATIONS, LEAST_GENERATIONS = 60, 2
+# A generation costs so much a job and so much an option of a job (in the latter); both together may not exceed the
+# budget, which is some ten milliseconds for small tasks and about a second for the largest.
+JOB_COST, SMALL_BUDGET, LARGE_BUDGET = 500.0, 2.5e5, 2e7
 # The exact seed is left out beyond so many steps of its table; several prices stand in for it.
 EXACT_BUDGET = 4e7
 PRICE_STEPS = 24
-STILL = 3  # generations without any gain after which it ends
+# With several pools the first few candidates get the best sizes within theirs, in tasks up to so many steps.
+SETTLED, SETTLE_BUDGET = 2, 2e6
+STILL = 0.3  # it ends when nothing was gained for this part of its generations
 
 
 def evolve(options: Options, seeds: list[Ints], rng: np.random.Generator, survivors: int = 4) -> Ints:
@@ -35,15 +38,21 @@ def evolve(options: Options, seeds: list[Ints], rng: np.random.Generator, surviv
     parents = refresh(options, np.array(own))
     padded = pad(options, parents, options.order)
     parents, costs = _best(options, np.concatenate([parents, padded]), POPULATION)
-    still = 0
-    for _ in range(_generations(options)):
+    settles = len(options.pools) > 1 and _exact_cost(options) <= SETTLE_BUDGET and np.isfinite(costs[0])
+    still, generations = 0, _generations(options)
+    for _ in range(generations):
         filled = np.resize(parents, (POPULATION, jobs))
-        young = np.concatenate([crossover(filled, rng), mutate(options, filled, rng)])
-        young = pad(options, refresh(options, young), _shaken(options.order, rng))
+        children = refresh(options, crossover(filled, rng))
+        mutants = refresh(options, mutate(options, filled, rng))
+        young = np.concatenate([children, mutants])
+        keep = np.concatenate([np.zeros(children.shape, bool), (mutants != filled) & (mutants > 0)])
+        young = pad(options, young, _shaken(options.order, rng), keep)
+        if settles:
+            young = np.concatenate([young, [settle(options, one, rng) for one in parents[:SETTLED]]])
         best = costs[0]
         parents, costs = _best(options, np.concatenate([parents, young]), POPULATION)
         still = 0 if costs[0] < best * (1.0 - 1e-9) else still + 1
-        if still == STILL:
+        if still > STILL * generations:
             break
     return parents[:survivors]
 
@@ -52,18 +61,29 @@ def exact_seed(options: Options) -> Ints | None:
     """The optimum where there is one pool and the task is not too large for it; else None."""
     if len(options.pools) != 1:
         return None
-    jobs, count = options.cost.shape
-    room = int(options.pools[0])
-    if jobs * count * (room + 1.0) > EXACT_BUDGET:
+    if _exact_cost(options) > EXACT_BUDGET:
         return None
     try:
-        return cheapest_sizes(options.cost, options.units, room)
+        return cheapest_sizes(options.cost, options.units, int(options.pools[0]))
     except ValueError:  # those that may not be moved hold more than there is: nodes went down under them
         return None
 
 
+def settle(options: Options, choice: Ints, rng: np.random.Generator) -> Ints:
+    """(J,) the candidate with the best sizes that its jobs can have within their pools; who waits tries a random one."""
+    pools = options.pool[choice]
+    pools = np.where(pools < 0, rng.integers(0, len(options.pools), len(choice)), pools)
+    settled = choice.copy()
+    for pool, room in enumerate(options.pools.tolist()):
+        mine = np.flatnonzero(pools == pool)
+        there = np.flatnonzero((options.pool == pool) | (options.pool < 0))
+        if len(mine):
+            settled[mine] = there[cheapest_sizes(options.cost[np.ix_(mine, there)], options.units[there], room)]
+    return settled
+
+
 def priced_seeds(options: Options) -> list[Ints]:
-    """Best options at a price on units: at the lowest prices found that overdraw nothing, and at the next lower ones."""
+    """Best options at a price on units: at the lowest prices that overdraw nothing, and just below."""
     low, high = np.zeros(len(options.pools)), np.full(len(options.pools), _high_price(options))
     in_pool = np.maximum(options.pool, 0)
     price = low
@@ -73,6 +93,11 @@ def priced_seeds(options: Options) -> list[Ints]:
         low, high = np.where(over, price, low), np.where(over, high, price)
         price = (low + high) / 2.0
     return [_priced(options, high, in_pool), _priced(options, low, in_pool)]
+
+
+def _exact_cost(options: Options) -> float:
+    """Steps of the tables that hold every pool's optimum."""
+    return options.cost.size * (float(options.pools.mean()) + 1.0) / len(options.pools)
 
 
 def _priced(options: Options, price: Floats, in_pool: Ints) -> Ints:
@@ -86,8 +111,10 @@ def _high_price(options: Options) -> float:
 
 
 def _generations(options: Options) -> int:
-    weighed = 2.0 * POPULATION * options.cost.size
-    return int(np.clip(BUDGET / max(weighed, 1.0), LEAST_GENERATIONS, MOST_GENERATIONS))
+    jobs, count = options.cost.shape
+    one = jobs * (JOB_COST + count)
+    budget = min(max(SMALL_BUDGET, 6.0 * one), LARGE_BUDGET)
+    return int(np.clip(budget / max(one, 1.0), LEAST_GENERATIONS, MOST_GENERATIONS))
 
 
 def _shaken(order: Ints, rng: np.random.Generator) -> Ints:

@@ -7,10 +7,11 @@ import numpy as np
 
 from ones_slurm.policy.ones.goodput import Ints
 from ones_slurm.policy.ones.score import Options
+from ones_slurm.policy.ones.situation import Bools
 
-# A job is thrown out with the paper's probability over three, else moved to another of its options as often (ours: the
-# paper has no other mutation, and its population was seen to collapse to one allocation).
-DROP, CHANGE, STEP = 0.1, 0.1, 0.1
+# Of the jobs of a candidate about so many are thrown out, get any other of their options, the next size, or the option
+# of another job (ours: the paper only throws out, three in ten, and its population was seen to collapse to one).
+CHANGES = 3.0
 
 
 def refresh(options: Options, choice: Ints) -> Ints:
@@ -41,18 +42,24 @@ def crossover(parents: Ints, rng: np.random.Generator) -> Ints:
 
 
 def mutate(options: Options, parents: Ints, rng: np.random.Generator) -> Ints:
-    """(K, J) mutants: some jobs are thrown out, some get any of their options, some the next smaller or larger size."""
+    """(K, J) mutants: a few jobs wait, or get any of their options, the next size, or what another job has."""
     count, jobs = parents.shape
-    dice = rng.random((count, jobs))
-    other = rng.integers(0, len(options.units), (count, jobs))
-    step = np.clip(parents + rng.choice([-1, 1], (count, jobs)), 0, len(options.units) - 1)
-    changed = np.where(dice < DROP, 0, parents)
-    changed = np.where((dice >= DROP) & (dice < DROP + CHANGE), other, changed)
-    return np.where((dice >= DROP + CHANGE) & (dice < DROP + CHANGE + STEP), step, changed)
+    kind = (rng.random((count, jobs)) * jobs / CHANGES * 4.0).astype(int)  # beyond 3: unchanged
+    last = len(options.units) - 1
+    ways = [
+        np.zeros_like(parents),
+        rng.integers(0, last + 1, (count, jobs)),
+        np.clip(parents + rng.choice([-1, 1], (count, jobs)), 0, last),
+        np.take_along_axis(parents, rng.integers(0, jobs, (count, jobs)), axis=1),
+    ]
+    return np.choose(np.minimum(kind, 4), [*ways, parents])
 
 
-def pad(options: Options, choice: Ints, order: Ints) -> Ints:
-    """(K, J) candidates in which every job, in `order`, has taken its cheapest option that fits beside all others."""
+def pad(options: Options, choice: Ints, order: Ints, keep: Bools | None = None) -> Ints:
+    """(K, J) candidates in which every job, in `order`, has taken its cheapest option that fits beside all others.
+
+    `keep` (K, J) marks those that shall stay as they are, so that what a mutation did is not undone at once.
+    """
     choice = choice.copy()
     free = options.pools - options.used(choice)  # (K, P)
     rows = np.arange(len(choice))
@@ -65,7 +72,8 @@ def pad(options: Options, choice: Ints, order: Ints) -> Ints:
         free[rows, pool] += units
         room = free if single else free[:, in_pool]  # (K, O)
         cost = np.where((options.units <= room) | waiting, options.cost[j], np.inf)
-        mine = cost.argmin(axis=1)
+        best = cost.argmin(axis=1)
+        mine = best if keep is None else np.where(keep[:, j], mine, best)
         choice[:, j] = mine
         free[rows, in_pool[mine]] -= options.units[mine]
     return choice
