@@ -46,7 +46,7 @@ class Submission(msgspec.Struct, frozen=True):
 SUBMISSIONS = (
     Submission(0, "user1", "ddp.sbatch", "digits.py", ("--seed", "1", "--epochs", "100")),
     Submission(20, "user2", "ddp.sbatch", "digits.py", ("--seed", "2", "--epochs", "100")),
-    Submission(35, "user1", "requeue_only.sbatch", "plain_digits.py", ("--seed", "3", "--epochs", "100")),
+    Submission(35, "user1", "requeue_only.sbatch", "plain_digits.py", ("--epochs", "150")),
     Submission(50, "user2", "ddp.sbatch", "digits.py", ("--seed", "4", "--epochs", "100")),
     Submission(65, "user1", "ddp.sbatch", "digits.py", ("--seed", "5", "--epochs", "100")),
     Submission(80, "user2", "ddp.sbatch", "digits.py", ("--seed", "6", "--epochs", "100")),

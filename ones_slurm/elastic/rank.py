@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ones_slurm.elastic.runfolder import RunFolder, Word
 from ones_slurm.model.errors import Failed
 
 # Linux: read the IPv4 address of an interface (netdevice(7)).
@@ -88,6 +89,16 @@ def _address_of(interface: str) -> str | None:
         except OSError:
             return None
     return socket.inet_ntoa(answer[20:24])
+
+
+def say_running() -> None:
+    """Tells the wrapper that this step runs, for a script that will not: from now on it may be signalled."""
+    where, generation = os.environ.get("ONES_RUN_DIR"), os.environ.get("ONES_GENERATION")
+    if where and generation:
+        folder = RunFolder(where)
+        word = folder.read_word() or Word(generation=0)
+        with contextlib.suppress(OSError):  # a full disk is told of when the script saves
+            folder.write_word(msgspec.structs.replace(word, generation=int(generation)))
 
 
 def rank_environment(place: Place, address: str, port: int, interface: str) -> dict[str, str]:

@@ -32,9 +32,13 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class Step(Protocol):
-    """What the wrapper asks of a running generation."""
+    """What the wrapper asks of a running generation.
+
+    `direct`: signals reach the ranks from the start. An srun that is signalled before it has set up dies of it.
+    """
 
     cause: Cause | None
+    direct: bool
 
     def poll(self) -> int | None:
         """None while any rank runs, then the step's exit code. Ends a step whose ranks wait for one that is gone."""
@@ -51,6 +55,8 @@ class Step(Protocol):
 
 class SrunStep:
     """A job step. `srun` forwards signals to its tasks, and says on its standard error how each of them ended."""
+
+    direct = False
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         self.cause: Cause | None = None
@@ -98,6 +104,8 @@ class SrunStep:
 
 class LocalStep:
     """`ranks` processes on this machine, for a laptop: rank 0 gets a listening socket, as `ones-rank` would give it."""
+
+    direct = True
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], ranks: int, *, foreign: bool) -> None:
         self.cause: Cause | None = None

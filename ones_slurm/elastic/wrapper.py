@@ -116,7 +116,7 @@ class Wrapper:
         """One generation; returns the next one, or the exit code."""
         before = self._folder.begin_generation()
         self._running = generation
-        self._say(Phase.TRAINING if self._script.foreign else Phase.STARTING, generation.number)
+        self._say(Phase.STARTING, generation.number)
         started_s = time.time()
         step = self._start(generation)
         watch = _Leave(self._leave_timeout_s)
@@ -134,11 +134,12 @@ class Wrapper:
         """While the ranks run: begins, withdraws or gives up a leave."""
         word = self._folder.read_word()
         spoke = word is not None and word.generation == generation.number
-        if self._phase == Phase.STARTING and spoke:
+        runs = spoke or (self._script.foreign and step.direct)
+        if self._phase == Phase.STARTING and runs:
             self._say(Phase.TRAINING)
         if watch.order is None:
             order = self._wanted(generation)
-            if order is not None:
+            if order is not None and (runs or not self._script.foreign):
                 self._ask_to_leave(order, step, watch)
             return
         if word is not None and word.declined is not None and word.declined.generation == watch.order.generation:

@@ -80,7 +80,7 @@ def check_view(view: ClusterView) -> None:
 
 
 def check_plan(view: ClusterView, plan: Plan) -> None:
-    """Only elastic jobs, within their bounds, and not more nodes in all than there are."""
+    """Only elastic jobs, within their bounds, and not more nodes in all than there are or are being given back."""
     check_unique("plan", "two targets for job", (target.job_id for target in plan.targets))
     if view.can_reallocate:
         check_shares(view, plan)
@@ -94,9 +94,14 @@ def check_plan(view: ClusterView, plan: Plan) -> None:
     others = {name for job in view.jobs if job.job_id not in planned for name in job.nodes}
     held = {name for job in view.jobs if job.job_id in planned for name in job.nodes}
     there = ({node.name for node in view.nodes if node.usable} | held) - others
+    coming = sum(
+        max(0, len(job.nodes) - job.move.nodes)
+        for job in view.jobs
+        if job.move is not None and job.job_id not in planned
+    )
     total = sum(target.nodes for target in plan.targets)
-    if total > len(there):
-        raise InvariantError("plan", f"{total} nodes are planned, and there are {len(there)}")
+    if total > len(there) + coming:
+        raise InvariantError("plan", f"{total} nodes are planned, and there are {len(there)}, {coming} more to come")
 
 
 def check_actions(view: ClusterView, actions: Sequence[Action]) -> None:

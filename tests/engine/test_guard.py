@@ -44,6 +44,13 @@ def test_an_impossible_plan_is_refused(wanted, what):
         check_plan(view(job("a", "c1"), job("b"), rigid("r", "c8")), wanted)
 
 
+def test_nodes_that_a_shrink_is_giving_back_may_be_planned():
+    shrinking = job("a", "c1 c2 c3", move=Move(2, "shrink", "leaving", 0.0, 1))
+    check_plan(view(shrinking, job("b"), nodes=3), plan(b=2))
+    with pytest.raises(InvariantError, match="3 nodes are planned, and there are 0, 2 more to come"):
+        check_plan(view(shrinking, job("b"), nodes=3), plan(b=3))
+
+
 def test_a_possible_plan_passes():
     check_plan(view(job("a", "c1"), job("b"), rigid("r", "c8")), plan(a=(3, 64), b=(4, 64)))
     check_plan(view(job("b")), plan(b=0))
