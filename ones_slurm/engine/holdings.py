@@ -1,21 +1,16 @@
 """The guard's checks where any job can be put on any GPUs, some of a node's included."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ones_slurm.engine.invariants import InvariantError, check_batch
-from ones_slurm.model.cluster import ClusterView, JobView
+from ones_slurm.model.cluster import Allocation, ClusterView, JobView
 from ones_slurm.model.plan import Action, Plan, Target
 
 
 def check_holdings(view: ClusterView) -> None:
     """No node gives more GPUs than it has."""
     room = {node.name: node.gpus for node in view.nodes}
-    held: Counter[str] = Counter()
-    for job in view.jobs:
-        for name, gpus in job.allocation:
-            held[name] += gpus
-    for name, gpus in held.items():
+    for name, gpus in _held(job.allocation for job in view.jobs).items():
         if gpus > room.get(name, 0):
             raise InvariantError("view", f"{gpus} GPUs of node {name} are held, and it has {room.get(name, 0)}")
 
@@ -31,10 +26,7 @@ def check_shares(view: ClusterView, plan: Plan) -> None:
         _check_target(jobs[target.job_id], target)
     given = {target.job_id: target.allocation for target in plan.targets if target.allocation is not None}
     room = {node.name: node.gpus if node.usable else 0 for node in view.nodes}
-    held: Counter[str] = Counter()
-    for job in view.jobs:
-        for name, gpus in given.get(job.job_id, job.allocation):
-            held[name] += gpus
+    held = _held(given.get(job.job_id, job.allocation) for job in view.jobs)
     touched = {name for allocation in given.values() for name, _ in allocation}
     for name in sorted(touched):
         if held[name] > room.get(name, 0):
@@ -50,6 +42,14 @@ def check_rearranging(view: ClusterView, actions: Sequence[Action]) -> None:
             raise InvariantError("action", f"job {action.job_id} is not there or not elastic")
         if action.generation <= job.generation:
             raise InvariantError("action", f"job {job.job_id} is at generation {job.generation} already")
+
+
+def _held(allocations: Iterable[Allocation]) -> dict[str, int]:
+    held: dict[str, int] = {}
+    for allocation in allocations:
+        for name, gpus in allocation:
+            held[name] = held.get(name, 0) + gpus
+    return held
 
 
 def _check_target(job: JobView, target: Target) -> None:

@@ -22,9 +22,9 @@ class InvariantError(OnesError):
 
 def check_unique(where: str, what: str, names: Iterable[str]) -> None:
     """No name twice."""
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise InvariantError(where, f"{what} {twice[0]}")
+    named = list(names)
+    if len(set(named)) < len(named):
+        raise InvariantError(where, f"{what} {Counter(named).most_common(1)[0][0]}")
 
 
 def check_batch(job: JobView, target: Target) -> None:

@@ -8,9 +8,27 @@ from ones_slurm.model.sockets import Policy
 from ones_slurm.policy.equal import Equal
 from ones_slurm.policy.fifo import Fifo
 from ones_slurm.policy.ones.policy import Ones
+from ones_slurm.policy.peers.consolidated import Consolidated
+from ones_slurm.policy.peers.easy import Easy
+from ones_slurm.policy.peers.elastic_dp import ElasticDp
+from ones_slurm.policy.peers.in_order import FirstFit, StrictFifo
+from ones_slurm.policy.peers.optimus import Optimus
+from ones_slurm.policy.peers.pollux import Pollux
+from ones_slurm.policy.peers.tiresias import Tiresias
 from ones_slurm.policy.psrpt import Psrpt
 
 POLICIES: dict[str, Callable[[], Policy]] = {"equal": Equal, "fifo": Fifo, "ones": Ones, "psrpt": Psrpt}
+# Peers hand out single GPUs, which only an imagined cluster lets them do; they are there to be compared with.
+PEERS: dict[str, Callable[[], Policy]] = {
+    "consolidated": Consolidated,
+    "easy": Easy,
+    "elastic-dp": ElasticDp,
+    "first-fit": FirstFit,
+    "optimus": Optimus,
+    "pollux": Pollux,
+    "strict-fifo": StrictFifo,
+    "tiresias": Tiresias,
+}
 
 
 def policy_named(name: str) -> Policy:

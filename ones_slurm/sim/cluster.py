@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ones_slurm.model.cluster import Allocation, ClusterView, JobState, NodeView, Speed
+from ones_slurm.model.cluster import Allocation, ClusterView, JobState, NodeView, Past, Speed
 from ones_slurm.model.errors import UsageError
 from ones_slurm.model.plan import Action, Outcome, Status
 from ones_slurm.model.settings import Costs
@@ -14,6 +14,9 @@ from ones_slurm.model.sockets import Changed, Event
 from ones_slurm.sim.clock import Clock
 from ones_slurm.sim.faults import Outage
 from ones_slurm.sim.job import Job, Submission
+
+# Ended jobs that a view tells of (ours: more than the recipes that are in use at a time).
+PAST_KEPT = 200
 
 
 class Due(enum.IntEnum):
@@ -52,6 +55,7 @@ class ImaginedCluster:
         self.free = {name: node.gpus if node.usable else 0 for name, node in self.nodes.items()}
         self.live: dict[str, Job] = {}
         self.ended: list[Job] = []
+        self._past: tuple[Past, ...] = ()
         self._events: list[Event] = []
         self._load(work)
         for outage in outages:
@@ -69,6 +73,7 @@ class ImaginedCluster:
             jobs=tuple([job.view(now_s, whole_nodes=whole) for job in self.live.values()]),
             can_reallocate=not whole,
             pause_s=self.costs.start_s + self.costs.save_s,
+            past=self._past,
         )
 
     def act(self, actions: Sequence[Action]) -> list[Outcome]:
@@ -129,6 +134,7 @@ class ImaginedCluster:
             self._to_come -= 1
             job = self.admit(due[1])
             job.saved = job.truth.saved()
+            job.talks = job.truth.report() is not None
             self.live[job.job_id] = job
             self.tell(job, "arrived")
             self.freed()
@@ -144,7 +150,10 @@ class ImaginedCluster:
 
     def _turn(self, job: Job) -> None:
         job.catch_up(self.now())
-        if job.truth.turn():
+        over = job.truth.turn()
+        if job.talks:
+            job.note_report()
+        if over:
             self._end(job, JobState.DONE)
         else:
             job.saved = job.truth.saved()
@@ -158,6 +167,8 @@ class ImaginedCluster:
         job.seen = None
         del self.live[job.job_id]
         self.ended.append(job)
+        if job.talks:
+            self._past = (*self._past[-PAST_KEPT + 1 :], job.past())
         self.tell(job, "ended")
         self.freed()
 
@@ -251,7 +262,7 @@ class ImaginedCluster:
         self._next_turn(job)
 
     def _measure(self, job: Job) -> None:
-        speed = job.truth.measured() if job.what.wish is not None else None
+        speed = job.truth.measured() if job.talks else None
         if speed is None or any(_same_shape(speed, known) for known in job.speeds):
             return
         if not job.speeds:

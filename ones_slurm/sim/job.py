@@ -5,9 +5,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from ones_slurm.model.cluster import Allocation, JobState, JobView, Move, Speed
+from ones_slurm.model.cluster import Allocation, JobState, JobView, Move, Past, Speed
+from ones_slurm.model.wire import Progress
 from ones_slurm.model.wish import Wish
 from ones_slurm.sim.truth import Truth
+
+
+# Reports of an ended job that are kept for later ones (ours; a curve needs no more points).
+MOST_REPORTS = 16
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +63,7 @@ class Job:
     generation: int = 0
     version: int = 0
     training: bool = False
+    talks: bool = False  # whether it reports progress
     seen_s: float = 0.0  # up to here its work is counted
     start_s: float | None = None
     first_start_s: float | None = None
@@ -70,6 +76,7 @@ class Job:
     move: Move | None = None
     saved: object = None
     speeds: tuple[Speed, ...] = ()
+    reports: list[Progress] = dataclasses.field(default_factory=list)
     spans: list[Span] = dataclasses.field(default_factory=list)
     seen: JobView | None = None
 
@@ -91,6 +98,20 @@ class Job:
             self.truth.advance(now_s - self.seen_s)
         self.seen_s = now_s
 
+    def past(self) -> Past:
+        """What later jobs of the kind may learn from this one."""
+        reports = tuple(self.reports)
+        samples = reports[-1].samples if reports and self.state is JobState.DONE else 0
+        return Past(user=self.what.user, recipe=self.what.kind, speeds=self.speeds, reports=reports, samples=samples)
+
+    def note_report(self) -> None:
+        """Keeps a report; of a long life only every second, fourth … one."""
+        report = self.truth.report()
+        if report is not None:
+            self.reports.append(report)
+            if len(self.reports) > MOST_REPORTS:
+                self.reports = self.reports[1::2]
+
     def close_span(self, now_s: float) -> None:
         """Writes down that it held these GPUs until now."""
         if self.allocation and self.start_s is not None:
@@ -101,14 +122,12 @@ class Job:
 
     def view(self, now_s: float, *, whole_nodes: bool) -> JobView:
         """How a policy sees it; what cannot have changed is not built again."""
-        if self.seen is not None and not self.training:
+        if self.seen is not None and not (self.training and self.talks):
             return self.seen
         progress = None
-        if self.what.wish is not None:
+        if self.talks and self.first_start_s is not None:
             self.catch_up(now_s)
-            progress = self.truth.report() if self.first_start_s is not None else None
-        if self.seen is not None and progress is None:
-            return self.seen
+            progress = self.truth.report()
         names = tuple(name for name, _ in self.allocation)
         self.seen = JobView(
             job_id=self.what.job_id,
@@ -138,5 +157,6 @@ class Job:
             allocation=() if whole_nodes else self.allocation,
             served_gpu_s=self.served_gpu_s,
             speeds=self.speeds,
+            recipe=self.what.kind,
         )
         return self.seen

@@ -45,6 +45,7 @@ class WholeNodeCluster(ImaginedCluster):
             jobs=view.jobs,
             can_shrink=self.allowed.shrink,
             can_requeue=self.allowed.requeue,
+            past=view.past,
             pause_s=self.costs.start_s + self.costs.save_s + self.costs.requeue_delay_s,
         )
 

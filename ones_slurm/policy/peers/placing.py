@@ -1,6 +1,6 @@
 """Free GPUs, and the ways in which the peers choose among them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from ones_slurm.model.cluster import Allocation, ClusterView, JobView
 from ones_slurm.model.plan import Target
@@ -34,6 +34,8 @@ def take_emptiest(free: dict[str, int], gpus: int) -> Allocation:
 
 def take_consolidated(free: dict[str, int], gpus: int) -> Allocation:
     """The fullest single node that still has room, else whole nodes first: leaves as few fragments as it can."""
+    if not gpus:
+        return ()
     roomy = [name for name in free if free[name] >= gpus]
     if not roomy:
         return take_emptiest(free, gpus)
@@ -50,3 +52,15 @@ def put(job: JobView, allocation: Allocation, reason: str, **numbers: float) -> 
 def waiting(view: ClusterView) -> list[JobView]:
     """Jobs that hold nothing and may start, in the order of submission."""
     return [job for job in view.jobs if not job.allocation and job.elastic and not job.held]
+
+
+def resized(view: ClusterView, jobs: Sequence[JobView], sizes: Mapping[str, int]) -> dict[str, Allocation]:
+    """An allocation of each job's new size: who keeps it stays, the others are placed anew, large ones first.
+
+    Jobs that are not in `jobs` keep what they hold. The sizes must fit together.
+    """
+    asked = {job.job_id for job in jobs}
+    same = {job.job_id: job.allocation for job in jobs if sizes.get(job.job_id, 0) == job.gpus}
+    free = free_gpus(view, (job for job in view.jobs if job.job_id in same or job.job_id not in asked))
+    moved = sorted((job for job in jobs if job.job_id not in same), key=lambda job: -sizes.get(job.job_id, 0))
+    return same | {job.job_id: take_consolidated(free, sizes.get(job.job_id, 0)) for job in moved}

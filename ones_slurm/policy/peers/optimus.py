@@ -1,0 +1,66 @@
+"""Optimus: GPUs one by one to whoever gains the most time from one more (Peng et al., EuroSys 2018, section 4.1).
+
+The gain of a job is its remaining time now less that with one GPU more. What remains is what its script still has to
+run; speeds come from its own measurements. Everybody gets one GPU first, in the order of submission.
+"""
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+
+from ones_slurm.model.cluster import ClusterView
+from ones_slurm.model.plan import Plan
+from ones_slurm.policy.peers.elastic import Candidate, candidates, per_node, plan
+from ones_slurm.policy.peers.goodput import Floats
+from ones_slurm.policy.peers.placing import free_gpus
+
+# Sizes are reviewed so often, as in the paper; in between only those who wait are served.
+REVIEW_S = 600.0
+
+
+class Optimus:
+    """Marginal gain, greedily; a running job is moved at most once in `REVIEW_S`."""
+
+    name = "optimus"
+
+    def decide(self, view: ClusterView, rng: np.random.Generator) -> Plan:  # noqa: ARG002  (no chance in it)
+        """Minimum sizes first, then one GPU after the other."""
+        jobs = candidates(view)
+        settled = {each.job.job_id for each in jobs if _lately_moved(each, view.now_s)}
+        theirs = {each.job.job_id for each in jobs}
+        left = sum(free_gpus(view, (job for job in view.jobs if job.job_id not in theirs)).values())
+        sizes = {each.job.job_id: each.job.gpus for each in jobs if each.job.job_id in settled}
+        left -= sum(sizes.values())
+        open_jobs = [each for each in jobs if each.job.job_id not in settled]
+        for each in open_jobs:
+            sizes[each.job.job_id] = each.low if each.low <= left else 0
+            left -= sizes[each.job.job_id]
+        _pour(open_jobs, sizes, left, per_node(view))
+        return plan(view, jobs, sizes, "gains the most from its last GPU")
+
+
+def _pour(jobs: Sequence[Candidate], sizes: dict[str, int], left: int, per_node: int) -> None:
+    speeds = {each.job.job_id: each.speed(per_node) for each in jobs}
+    heap = [(-_gain(each, speeds[each.job.job_id], sizes), place, each) for place, each in enumerate(jobs)]
+    heapq.heapify(heap)
+    while left and heap:
+        gain, place, each = heapq.heappop(heap)
+        if gain >= 0:
+            return
+        sizes[each.job.job_id] += 1
+        left -= 1
+        heapq.heappush(heap, (-_gain(each, speeds[each.job.job_id], sizes), place, each))
+
+
+def _gain(each: Candidate, speed: Floats | None, sizes: dict[str, int]) -> float:
+    """Seconds that one more GPU saves; 0 where it may not or need not have one."""
+    gpus, left = sizes[each.job.job_id], each.samples_left()
+    if speed is None or left is None or not 0 < gpus < each.high or speed[gpus] <= 0 or speed[gpus + 1] <= 0:
+        return 0.0
+    return float(left / speed[gpus] - left / speed[gpus + 1])
+
+
+def _lately_moved(each: Candidate, now_s: float) -> bool:
+    start_s = each.job.start_s
+    return bool(each.job.allocation) and bool(each.job.speeds) and start_s is not None and now_s - start_s < REVIEW_S
