@@ -10,7 +10,6 @@ from ones_slurm.model.wire import Progress
 from ones_slurm.model.wish import Wish
 from ones_slurm.sim.truth import Truth
 
-
 # Reports of an ended job that are kept for later ones (ours; a curve needs no more points).
 MOST_REPORTS = 16
 

@@ -63,7 +63,7 @@ class Training:
         metrics = {"epochs": float(len(app.goals)), "max_batch": app.max_batch}
         metrics |= {"min_local_batch": app.min_local, "max_local_batch": app.max_local}
         if self._batch:
-            metrics["grad_sqr"], metrics["grad_var"] = app.gradient(self._batch, self._epoch)
+            metrics["grad_sqr"], metrics["grad_var"] = app.gradient(self._batch, min(self._epoch, len(app.goals) - 1))
         return Progress(
             epoch=self._epoch,
             step=int(self.work),
