@@ -7,6 +7,7 @@ from ones_slurm.model.errors import UsageError
 from ones_slurm.model.sockets import Policy
 from ones_slurm.policy.equal import Equal
 from ones_slurm.policy.fifo import Fifo
+from ones_slurm.policy.ones.paper import OnesPaper
 from ones_slurm.policy.ones.policy import Ones
 from ones_slurm.policy.peers.consolidated import Consolidated
 from ones_slurm.policy.peers.easy import Easy
@@ -17,7 +18,13 @@ from ones_slurm.policy.peers.pollux import Pollux
 from ones_slurm.policy.peers.tiresias import Tiresias
 from ones_slurm.policy.psrpt import Psrpt
 
-POLICIES: dict[str, Callable[[], Policy]] = {"equal": Equal, "fifo": Fifo, "ones": Ones, "psrpt": Psrpt}
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "equal": Equal,
+    "fifo": Fifo,
+    "ones": Ones,
+    "ones-paper": OnesPaper,
+    "psrpt": Psrpt,
+}
 # Peers hand out single GPUs, which only an imagined cluster lets them do; they are there to be compared with.
 PEERS: dict[str, Callable[[], Policy]] = {
     "consolidated": Consolidated,
@@ -33,8 +40,10 @@ PEERS: dict[str, Callable[[], Policy]] = {
 
 def policy_named(name: str) -> Policy:
     """A policy ready to decide. Raises `UsageError` that names the nearest one there is."""
+    if name in PEERS:
+        return PEERS[name]()
     if name not in POLICIES:
-        near = difflib.get_close_matches(name, POLICIES, 1, cutoff=0.4)
+        near = difflib.get_close_matches(name, [*POLICIES, *PEERS], 1, cutoff=0.4)
         there = f"the policies are {', '.join(sorted(POLICIES))}"
         raise UsageError(f"there is no policy {name!r}", hint=f"did you mean {near[0]!r}? ({there})" if near else there)
     return POLICIES[name]()

@@ -128,6 +128,8 @@ class Job:
             self.catch_up(now_s)
             progress = self.truth.report()
         names = tuple(name for name, _ in self.allocation)
+        # Slurm has started it, and nobody in it answers yet
+        starting = bool(self.allocation) and not self.training and self.move is None
         self.seen = JobView(
             job_id=self.what.job_id,
             user=self.what.user,
@@ -140,7 +142,7 @@ class Job:
             nodes=names,
             batch_host=names[0] if names and whole_nodes else "",
             wish=self.what.wish,
-            elastic=self.what.wish is not None,
+            elastic=self.what.wish is not None and not (whole_nodes and starting),
             why_rigid=self.what.why_rigid,
             requeueable=self.what.requeueable,
             held=self.eligible_s > now_s,

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from ones_slurm.model.cluster import ClusterView, JobState, Move, NodeView
 from ones_slurm.model.plan import Action, Outcome, Reallocate, Requeue, Shrink, Start, Status
 from ones_slurm.model.settings import Costs
@@ -57,6 +59,16 @@ class WholeNodeCluster(ImaginedCluster):
     def admit(self, what: Submission) -> Job:
         nodes = -(-what.gpus // self._per_node)
         per_node = -(-what.gpus // nodes)
+        wish = what.wish
+        if (
+            wish is not None
+            and wish.gpus is not None
+            and wish.gpus.high >= self._per_node
+            and wish.gpus.low < wish.gpus.high
+        ):
+            per_node = self._per_node
+        elif wish is not None and wish.nodes is None:
+            what = msgspec.structs.replace(what, wish=None, why_rigid="has one size, or would share a node")
         return Job(
             what, what.begin(), asked_nodes=nodes, gpus_per_node=per_node, asked_gpus=what.gpus, batch=what.batch
         )

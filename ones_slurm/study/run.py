@@ -22,10 +22,11 @@ def run(
     seed: int = 1,
     journal: Journal | None = None,
     settings: EngineSettings | None = None,
-) -> ImaginedCluster:
+) -> int:
     """Decides every `interval_s` and whenever something happens, until all jobs are over.
 
-    Raises `Failed` when a decision breaks an invariant, or when jobs wait and nothing will ever happen again.
+    Returns the number of decisions. Raises `Failed` when a decision breaks an invariant, or when jobs wait and nothing
+    will ever happen again.
     """
     engine = Engine(cluster, policy, journal or Unwritten(), settings or EngineSettings(), seed)
     while cluster.unfinished:
@@ -39,4 +40,4 @@ def run(
                 hint=f"among them {stuck}; can the cluster ever give what they ask for?",
             )
         engine.wait(cluster.now() + interval_s)
-    return cluster
+    return engine.latest.tick

@@ -1,0 +1,156 @@
+"""What a run is made of: a trace, a cluster, costs, and a policy by name."""
+
+import math
+import pathlib
+import time
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from ones_slurm.engine.journal import Journal
+from ones_slurm.engine.records import Run
+from ones_slurm.model.cluster import ClusterView, NodeView
+from ones_slurm.model.errors import UsageError
+from ones_slurm.model.plan import Plan
+from ones_slurm.model.settings import Costs, Moves
+from ones_slurm.model.settings import Engine as EngineSettings
+from ones_slurm.model.sockets import Policy
+from ones_slurm.policy.peers.srtf import Srtf
+from ones_slurm.policy.registry import PEERS, POLICIES, policy_named
+from ones_slurm.sim.cluster import ImaginedCluster
+from ones_slurm.sim.faults import Outage, draw_outages
+from ones_slurm.sim.job import Submission
+from ones_slurm.sim.shared import SharedCluster
+from ones_slurm.sim.trace import Row
+from ones_slurm.sim.whole import WholeNodeCluster
+from ones_slurm.sim.workload import Choices, submissions
+from ones_slurm.study.figures import Figures, JobFigures, figures, job_figures
+from ones_slurm.study.run import run
+
+# Policies that choose sizes themselves; under any other a job has the size that was asked for.
+SIZING = frozenset({"ones", "psrpt", "pollux", "optimus", "elastic-dp", "equal"})
+# Policies that only have something to do when a job comes or goes; the others are asked by the clock as well.
+BY_EVENTS = frozenset({"slurm", "fifo", "strict-fifo", "first-fit", "easy", "srtf", "consolidated"})
+# Policies that say how many nodes, and leave it to the batch system which.
+WHOLE_NODES_ONLY = frozenset({"slurm", "fifo", "equal"})
+
+
+class LeaveAlone:
+    """Slurm by itself: nobody decides anything."""
+
+    name = "slurm"
+
+    def decide(self, view: ClusterView, rng: np.random.Generator) -> Plan:  # noqa: ARG002  (nothing to decide)
+        return Plan()
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One imagined cluster and how it is run.
+
+    `interval_s` is the time between decisions. `by_clock` lets events count only at its multiples, as in the published
+    simulators. `whole_nodes` imagines Slurm, with jobs that start by themselves; else any job can have any GPUs.
+    """
+
+    nodes: int = 16
+    gpus_per_node: int = 4
+    interval_s: float = 60.0
+    by_clock: bool = True
+    whole_nodes: bool = False
+    costs: Costs = Costs(save_s=0.0, rebatch_s=0.0)
+    moves: Moves = Moves()
+    profiles: pathlib.Path | None = None
+    requeueable: bool = True
+    seed: int = 1
+    mean_up_s: float = 0.0
+    mean_down_s: float = 3600.0
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs of the cluster."""
+        return self.nodes * self.gpus_per_node
+
+    def node_views(self) -> tuple[NodeView, ...]:
+        """Equal nodes, sixteen to a rack."""
+        width = len(str(self.nodes))
+        return tuple(
+            NodeView(f"n{number:0{width}}", self.gpus_per_node, usable=True, rack=f"r{(number - 1) // 16:03}")
+            for number in range(1, self.nodes + 1)
+        )
+
+
+class Result(msgspec.Struct, frozen=True):
+    """One run: its figures, and the cluster as it is at the end, with every job's spans."""
+
+    figures: Figures
+    jobs: tuple[JobFigures, ...]
+    cluster: ImaginedCluster
+
+
+def policy_names() -> list[str]:
+    """Every policy that can be simulated."""
+    return sorted({*POLICIES, *PEERS, "slurm", "srtf"})
+
+
+def simulate(rows: Sequence[Row], policy: str, setting: Setting, journal: Journal | None = None) -> Result:
+    """Runs a trace to its end under one policy. Raises `UsageError` for what cannot be run."""
+    choices = Choices(
+        profiles=setting.profiles,
+        elastic=policy in SIZING,
+        largest=setting.gpus,
+        requeueable=setting.requeueable,
+    )
+    return simulate_jobs(submissions(rows, choices), policy, setting, setting.node_views(), journal)
+
+
+def simulate_jobs(
+    work: Sequence[Submission],
+    policy: str,
+    setting: Setting,
+    nodes: Sequence[NodeView],
+    journal: Journal | None = None,
+) -> Result:
+    """As `simulate`, for jobs and nodes that are there already."""
+    whole = setting.whole_nodes
+    if policy in WHOLE_NODES_ONLY and not whole:
+        raise UsageError(f"policy {policy} counts whole nodes", hint="give --whole-nodes, or strict-fifo or first-fit")
+    if whole and (policy in PEERS or policy == "srtf"):
+        raise UsageError(f"policy {policy} hands out single GPUs", hint="leave out --whole-nodes; or equal, fifo, ones")
+    kind: type[ImaginedCluster] = WholeNodeCluster if whole else SharedCluster
+    more = {"allowed": setting.moves} if whole else {}
+    every_s = setting.interval_s if setting.by_clock else 0.0
+    outages = _outages(work, setting, nodes)
+    cluster = kind(nodes, work, setting.costs, every_s=every_s, outages=outages, **more)
+    chosen = _policy(policy, cluster)
+    if journal is not None:
+        journal.begin_run(Run(policy=policy, seed=setting.seed, mode="imagined"), cluster.now())
+    begun_s = time.process_time()
+    decisions = run(
+        cluster,
+        chosen,
+        interval_s=math.inf if policy in BY_EVENTS and not whole else setting.interval_s,
+        seed=setting.seed,
+        journal=journal,
+        settings=EngineSettings(interval_s=setting.interval_s),
+    )
+    cpu_s = time.process_time() - begun_s
+    jobs = job_figures(cluster)
+    return Result(figures(policy, cluster, jobs, decisions=decisions, cpu_s=cpu_s), jobs, cluster)
+
+
+def _policy(name: str, cluster: ImaginedCluster) -> Policy:
+    if name == "slurm":
+        return LeaveAlone()
+    return Srtf(cluster.remaining_s) if name == "srtf" else policy_named(name)
+
+
+def _outages(work: Sequence[Submission], setting: Setting, nodes: Sequence[NodeView]) -> tuple[Outage, ...]:
+    if not setting.mean_up_s:
+        return ()
+    return draw_outages(
+        [node.name for node in nodes],
+        horizon_s=2 * max((job.submit_s for job in work), default=0.0) + 86400.0,
+        mean_up_s=setting.mean_up_s,
+        mean_down_s=setting.mean_down_s,
+        seed=setting.seed,
+    )
