@@ -70,7 +70,7 @@ def exact_seed(options: Options) -> Ints | None:
 
 
 def settle(options: Options, choice: Ints, rng: np.random.Generator) -> Ints:
-    """(J,) the candidate with the best sizes that its jobs can have within their pools; who waits tries a random one."""
+    """(J,) the candidate with the best sizes that its jobs can have in their pools; who waits tries a random one."""
     pools = options.pool[choice]
     pools = np.where(pools < 0, rng.integers(0, len(options.pools), len(choice)), pools)
     settled = choice.copy()

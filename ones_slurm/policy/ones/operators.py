@@ -52,7 +52,8 @@ def mutate(options: Options, parents: Ints, rng: np.random.Generator) -> Ints:
         np.clip(parents + rng.choice([-1, 1], (count, jobs)), 0, last),
         np.take_along_axis(parents, rng.integers(0, jobs, (count, jobs)), axis=1),
     ]
-    return np.choose(np.minimum(kind, 4), [*ways, parents])
+    mutants: Ints = np.choose(np.minimum(kind, 4), [*ways, parents])
+    return mutants
 
 
 def pad(options: Options, choice: Ints, order: Ints, keep: Bools | None = None) -> Ints:

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from ones_slurm.model.cluster import ClusterView, JobState, JobView, NodeView, S
 from ones_slurm.model.pools import fits, kind_of
 from ones_slurm.policy.ones.facts import Facts, Kind, credible, facts_of, kinds_of
 from ones_slurm.policy.ones.goodput import MAX_RAMP, UNKNOWN_S, Ints, Sizes, known_curve, unknown_curve, useful
+from ones_slurm.policy.ones.progress import Predictor, curve_of, fit_predictor
 from ones_slurm.policy.ones.throughput import Floats, fit_speeds
 from ones_slurm.policy.sizes import claims_nodes, size_bounds
 
@@ -83,10 +84,9 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
     held = np.array([len(job.nodes) if whole else job.gpus for job in jobs], int)
     units = _grid(1 if whole else per_node, capacity, {int(n) for n in held if n} | {low for low, _ in bounds})
     kinds = kinds_of(view.past) if history else {}
-    rows = [
-        _row(job, units, int(held[j]), bounds[j], 0 if whole else per_node, kinds.get((job.user, job.recipe)))
-        for j, job in enumerate(jobs)
-    ]
+    predictor = fit_predictor(view.past) if history else Predictor()
+    frame = _Frame(units, 0 if whole else per_node, predictor)
+    rows = [_row(job, frame, int(held[j]), bounds[j], kinds.get((job.user, job.recipe))) for j, job in enumerate(jobs)]
     shape = (len(jobs), len(units))
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * 8
     goodput, allowed, batch = (np.array(columns[at]).reshape(shape) for at in range(3))
@@ -115,10 +115,19 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
     )
 
 
-def _row(  # noqa: PLR0917  (private, and called once)
-    job: JobView, units: tuple[int, ...], held: int, bounds: tuple[int, int], per_node: int, kind: Kind | None
+class _Frame(NamedTuple):
+    """What the rows of all jobs share; `per_node` is 0 where units are nodes."""
+
+    units: tuple[int, ...]
+    per_node: int
+    predictor: Predictor
+
+
+def _row(
+    job: JobView, frame: _Frame, held: int, bounds: tuple[int, int], kind: Kind | None
 ) -> tuple[Floats, Bools, Floats, float, float, float, bool, float]:
     """(goodput, allowed, batch) by size, what is left, goodput and batch at the held size, known, base batch."""
+    units, per_node, predictor = frame
     facts = facts_of(job, kind)
     past = kind.speeds if kind is not None else ()
     sizes = _sizes(units, max(job.gpus_per_node, 1), per_node)
@@ -137,9 +146,17 @@ def _row(  # noqa: PLR0917  (private, and called once)
     most = max(MAX_RAMP * model.most_gpus, first)
     goodput, batch = known_curve(facts, model, sizes)
     allowed &= np.array(sizes[0]) <= most
-    left = facts.left if facts.left is not None else max(facts.done, UNKNOWN_S * float(goodput.max(initial=0.0)))
+    left = _left(job, facts, predictor, float(goodput.max(initial=0.0)))
     rate = max(float(goodput[at]), LEAST_RATE) if held else 0.0
     return goodput, allowed, batch, left, rate, float(batch[at]), True, facts.limits.base
+
+
+def _left(job: JobView, facts: Facts, predictor: Predictor, fastest: float) -> float:
+    """Samples to come: as the job says, or by its curve if it does not know its own end, or else as many as are done."""
+    if facts.left is not None:
+        return facts.left
+    curve = curve_of(job.progress) if job.progress is not None else None
+    return predictor.share(curve).left(facts.done) if curve is not None else max(facts.done, UNKNOWN_S * fastest)
 
 
 def _from_progress(job: JobView, facts: Facts) -> tuple[Speed, ...]:

@@ -3,8 +3,8 @@
 import msgspec
 import numpy as np
 import pytest
-
 from ones_views import ANYTHING, job, sizes, speed, view
+
 from ones_slurm.engine.guard import check_plan
 from ones_slurm.policy.psrpt import Psrpt
 

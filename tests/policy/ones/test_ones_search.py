@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-
 from ones_views import ANYTHING, job, knapsack, view
+
 from ones_slurm.policy.ones import evolve as search
 from ones_slurm.policy.ones.evolve import evolve
 from ones_slurm.policy.ones.exact import cheapest_sizes
