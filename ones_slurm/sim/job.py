@@ -17,7 +17,8 @@ MOST_REPORTS = 16
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """What a workload says of a job. `begin` makes its truth anew for each run.
 
-    `gpus` is the size it asks for; on a cluster of whole nodes it takes as many nodes as hold that. `includes_start`
+    `gpus` is the size it asks for; on a cluster of whole nodes it takes `nodes`, or as many as
+    hold that. `includes_start`
     says that its running time already contains a first start-up, as a trace's does.
     """
 
@@ -25,6 +26,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     submit_s: float
     gpus: int
     begin: Callable[[], Truth]
+    nodes: int = 0
     kind: str = ""
     wish: Wish | None = None
     batch: int = 0

@@ -57,18 +57,14 @@ class WholeNodeCluster(ImaginedCluster):
         return outcomes
 
     def admit(self, what: Submission) -> Job:
-        nodes = -(-what.gpus // self._per_node)
+        nodes = what.nodes or -(-what.gpus // self._per_node)
         per_node = -(-what.gpus // nodes)
-        wish = what.wish
-        if (
-            wish is not None
-            and wish.gpus is not None
-            and wish.gpus.high >= self._per_node
-            and wish.gpus.low < wish.gpus.high
-        ):
-            per_node = self._per_node
-        elif wish is not None and wish.nodes is None:
-            what = msgspec.structs.replace(what, wish=None, why_rigid="has one size, or would share a node")
+        sizes = what.wish.gpus if what.wish is not None else None
+        if sizes is not None and what.wish is not None and what.wish.nodes is None:
+            if sizes.low < sizes.high >= self._per_node:
+                per_node = self._per_node
+            else:
+                what = msgspec.structs.replace(what, wish=None, why_rigid="has one size, or would share a node")
         return Job(
             what, what.begin(), asked_nodes=nodes, gpus_per_node=per_node, asked_gpus=what.gpus, batch=what.batch
         )

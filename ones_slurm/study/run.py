@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Callable
 
 from ones_slurm.engine.journal import Journal
 from ones_slurm.engine.loop import Engine
@@ -22,11 +23,12 @@ def run(
     seed: int = 1,
     journal: Journal | None = None,
     settings: EngineSettings | None = None,
+    told: Callable[[int], None] | None = None,
 ) -> int:
     """Decides every `interval_s` and whenever something happens, until all jobs are over.
 
-    Returns the number of decisions. Raises `Failed` when a decision breaks an invariant, or when jobs wait and nothing
-    will ever happen again.
+    `told` hears how many jobs are over. Returns the number of decisions. Raises `Failed` when a decision breaks an
+    invariant, or when jobs wait and nothing will ever happen again.
     """
     engine = Engine(cluster, policy, journal or Unwritten(), settings or EngineSettings(), seed)
     while cluster.unfinished:
@@ -40,4 +42,6 @@ def run(
                 hint=f"among them {stuck}; can the cluster ever give what they ask for?",
             )
         engine.wait(cluster.now() + interval_s)
+        if told is not None:
+            told(len(cluster.ended))
     return engine.latest.tick

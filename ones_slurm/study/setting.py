@@ -3,7 +3,7 @@
 import math
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -92,7 +92,14 @@ def policy_names() -> list[str]:
     return sorted({*POLICIES, *PEERS, "slurm", "srtf"})
 
 
-def simulate(rows: Sequence[Row], policy: str, setting: Setting, journal: Journal | None = None) -> Result:
+def simulate(
+    rows: Sequence[Row],
+    policy: str,
+    setting: Setting,
+    *,
+    journal: Journal | None = None,
+    told: Callable[[int], None] | None = None,
+) -> Result:
     """Runs a trace to its end under one policy. Raises `UsageError` for what cannot be run."""
     choices = Choices(
         profiles=setting.profiles,
@@ -100,7 +107,7 @@ def simulate(rows: Sequence[Row], policy: str, setting: Setting, journal: Journa
         largest=setting.gpus,
         requeueable=setting.requeueable,
     )
-    return simulate_jobs(submissions(rows, choices), policy, setting, setting.node_views(), journal)
+    return simulate_jobs(submissions(rows, choices), policy, setting, setting.node_views(), journal=journal, told=told)
 
 
 def simulate_jobs(
@@ -108,7 +115,9 @@ def simulate_jobs(
     policy: str,
     setting: Setting,
     nodes: Sequence[NodeView],
+    *,
     journal: Journal | None = None,
+    told: Callable[[int], None] | None = None,
 ) -> Result:
     """As `simulate`, for jobs and nodes that are there already."""
     whole = setting.whole_nodes
@@ -132,6 +141,7 @@ def simulate_jobs(
         seed=setting.seed,
         journal=journal,
         settings=EngineSettings(interval_s=setting.interval_s),
+        told=told,
     )
     cpu_s = time.process_time() - begun_s
     jobs = job_figures(cluster)

@@ -1,0 +1,359 @@
+"""`ones sim`: what would have been under another policy."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ones_slurm.sim.trace import Row
+    from ones_slurm.study.setting import Result, Setting
+    from ones_slurm.study.whatif import Month
+
+VERSION = 1
+
+
+def _cluster_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The options that describe the imagined cluster, in the order of the help."""
+    for option in reversed(
+        (
+            click.option("--nodes", type=click.IntRange(1), default=16, show_default=True),
+            click.option("--gpus-per-node", type=click.IntRange(1), default=4, show_default=True),
+            click.option(
+                "--whole-nodes", is_flag=True, help="imagine Slurm: jobs start by themselves and hold whole nodes"
+            ),
+            click.option(
+                "--interval",
+                type=click.FloatRange(1),
+                default=60.0,
+                show_default=True,
+                help="seconds between decisions",
+            ),
+            click.option("--at-once", is_flag=True, help="decide at once when something happens, not at the interval"),
+            click.option(
+                "--start-s",
+                type=click.FloatRange(0),
+                help="a start or move costs so long  [default: the site's; 30]",
+            ),
+            click.option(
+                "--profiles",
+                type=click.Path(path_type=Path, file_okay=False),
+                envvar="ONES_PROFILES",
+                help="folder of measured applications  [default: $ONES_PROFILES]",
+            ),
+            click.option("--seed", type=click.IntRange(0), default=1, show_default=True),
+            click.option("--node-fails-after", type=click.FloatRange(0), default=0.0, help="mean hours; 0: never"),
+            click.option("--keep-going", is_flag=True, help="leave bad rows and too large jobs out, and count them"),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+_trace = click.argument("trace", type=click.Path(path_type=Path))
+_policies = click.option("-P", "--policy", "policies", multiple=True, help="who decides (may be repeated)")
+_json = click.option("--json", "as_json", is_flag=True, help="all figures, as JSON with a version")
+_html = click.option("--html", "html", type=click.Path(path_type=Path), help="also write a page with pictures")
+
+
+@click.group(name="sim")
+def command() -> None:
+    """Simulate policies on the same work. Policies: those of `onesd`, and consolidated, easy, elastic-dp, first-fit,
+    optimus, pollux, slurm, srtf, strict-fifo, tiresias.
+
+    What decides is the very code that decides live; the guard is on. The same seed gives the same bytes.
+    """
+
+
+@command.command(name="run")
+@_trace
+@click.option("-P", "--policy", default="ones", show_default=True, help="who decides")
+@_cluster_options
+@click.option("--journal", type=click.Path(path_type=Path), help="write what was decided, as onesd does")
+@_json
+@_html
+@click.pass_obj
+def run_(
+    site: str | None,
+    /,
+    trace: Path,
+    *,
+    policy: str,
+    journal: Path | None,
+    as_json: bool,
+    html: Path | None,
+    keep_going: bool,
+    **cluster: Any,
+) -> None:
+    """Run TRACE under one policy; --json tells of every job."""
+    from ones_slurm.engine.journal import Journal
+
+    setting = _setting(site, **cluster)
+    rows = _rows(trace, setting, keep_going=keep_going)
+    with Journal.open(journal) if journal is not None else nullcontext() as opened:
+        result = _simulated(rows, policy, setting, journal=opened)
+    _show([result], title=f"{trace.name} under {policy}", as_json=as_json, html=html, each_job=True)
+
+
+@command.command()
+@_trace
+@_policies
+@_cluster_options
+@_json
+@_html
+@click.pass_obj
+def compare(
+    site: str | None,
+    /,
+    trace: Path,
+    *,
+    policies: tuple[str, ...],
+    as_json: bool,
+    html: Path | None,
+    keep_going: bool,
+    **cluster: Any,
+) -> None:
+    """Run TRACE under several policies, side by side."""
+    setting = _setting(site, **cluster)
+    rows = _rows(trace, setting, keep_going=keep_going)
+    chosen = policies or (("slurm", "fifo", "ones") if setting.whole_nodes else ("first-fit", "tiresias", "ones"))
+    results = [_simulated(rows, policy, setting) for policy in chosen]
+    _show(results, title=f"{trace.name}: {', '.join(chosen)}", as_json=as_json, html=html)
+
+
+@command.command()
+@_trace
+@click.option("-P", "--policy", default="ones", show_default=True, help="who decides")
+@click.option("--vary", multiple=True, required=True, metavar="KEY=A,B,…", help="nodes, interval, start-s or seed")
+@_cluster_options
+@_json
+@click.pass_obj
+def sweep(
+    site: str | None,
+    /,
+    trace: Path,
+    *,
+    policy: str,
+    vary: tuple[str, ...],
+    as_json: bool,
+    keep_going: bool,
+    **cluster: Any,
+) -> None:
+    """Run TRACE under one policy for every combination of the values that --vary gives."""
+    import msgspec
+
+    from ones_slurm.study.table import render
+
+    axes = [_axis(part) for part in vary]
+    runs = []
+    for values in itertools.product(*(values for _, values in axes)):
+        chosen = dict(zip((key for key, _ in axes), values, strict=True))
+        setting = _setting(site, **(cluster | chosen))
+        result = _simulated(_rows(trace, setting, keep_going=keep_going), policy, setting)
+        label = " ".join(f"{key}={value:g}" for key, value in chosen.items())
+        runs.append((chosen, msgspec.structs.replace(result.figures, policy=f"{policy} {label}")))
+    if as_json:
+        _echo_json({"version": VERSION, "runs": [{"set": chosen, "figures": run} for chosen, run in runs]})
+    else:
+        click.echo(render([run for _, run in runs]))
+
+
+@command.command()
+@click.argument("journal", type=click.Path(path_type=Path))
+def replay(journal: Path) -> None:
+    """Decide again what a JOURNAL recorded, live or simulated; the exit code is 1 if a plan comes out differently."""
+    from ones_slurm.engine.journal import Journal
+    from ones_slurm.engine.replay import replay
+    from ones_slurm.model.errors import Failed
+    from ones_slurm.policy.registry import policy_named
+
+    with Journal.read(journal) as opened:
+        ticks, difference = replay(opened, policy_named)
+    if difference is not None:
+        raise Failed(f"tick {difference.tick} comes out differently, after {ticks - 1} that are the same")
+    click.echo(f"{ticks} plans, all of them the same")
+
+
+@command.command()
+@click.option("--from", "dump", type=click.Path(path_type=Path), required=True, help="output of `sacct -D -P -X -a`")
+@_policies
+@click.option(
+    "--assume",
+    type=click.FloatRange(1),
+    default=1.0,
+    show_default=True,
+    help="take long whole-node jobs as elastic, up to so many times their size; 1: only those with a wish",
+)
+@click.option("--interval", type=click.FloatRange(1), help="seconds between decisions  [default: the site's]")
+@_json
+@_html
+@click.pass_obj
+def whatif(
+    site: str | None,
+    *,
+    dump: Path,
+    policies: tuple[str, ...],
+    assume: float,
+    interval: float | None,
+    as_json: bool,
+    html: Path | None,
+) -> None:
+    """What would my last month have looked like? Imagines the nodes and jobs of a site's own accounting."""
+    from ones_slurm.model.settings import load_site
+    from ones_slurm.report.dump import read_dump
+    from ones_slurm.study.setting import Setting, simulate_jobs
+    from ones_slurm.study.whatif import read_month
+
+    settings = load_site(site)
+    read = read_dump(dump)
+    month = read_month(read.rows, settings, now_s=read.last_s, assume=assume)
+    setting = Setting(
+        whole_nodes=True,
+        by_clock=False,
+        interval_s=interval or settings.engine.interval_s,
+        costs=settings.costs,
+        moves=settings.moves,
+        seed=settings.policy.seed,
+    )
+    chosen = policies or ("slurm", settings.policy.name)
+    results = []
+    for policy in dict.fromkeys(chosen):
+        with _bar(policy, len(month.work)) as told:
+            results.append(simulate_jobs(month.work, policy, setting, month.nodes, told=told))
+    notes = _notes(month, unreadable=read.unreadable)
+    _show(results, title=f"What if: {dump.name}", as_json=as_json, html=html, notes=notes)
+
+
+def _notes(month: Month, *, unreadable: int) -> list[str]:
+    from ones_slurm.study.table import duration
+
+    gpus = sum(node.gpus for node in month.nodes)
+    notes = [
+        f"{len(month.work)} jobs on {len(month.nodes)} nodes with {gpus} GPUs; "
+        f"really they took {duration(month.mean_s)} on average and waited {duration(month.waiting_s)}.",
+        f"Elastic: {len(month.elastic)} jobs" + (f" ({', '.join(month.elastic[:8])} …)." if month.elastic else "."),
+    ]
+    notes += [f"Kept at their size: {count} jobs, because {reason}." for reason, count in month.rigid.items()]
+    notes += [f"Left out: {count} jobs, because {reason}." for reason, count in month.left_out.items()]
+    if unreadable:
+        notes.append(f"{unreadable} lines are no rows of sacct.")
+    return notes + [f"Assumed: {assumption}." for assumption in month.assumed]
+
+
+def _setting(
+    site: str | None,
+    *,
+    nodes: float,
+    gpus_per_node: int,
+    whole_nodes: bool,
+    interval: float,
+    at_once: bool,
+    start_s: float | None,
+    profiles: Path | None,
+    seed: float,
+    node_fails_after: float,
+) -> Setting:
+    import msgspec
+
+    from ones_slurm.model.settings import load_site
+    from ones_slurm.study.setting import Setting
+
+    setting = Setting(
+        nodes=int(nodes),
+        gpus_per_node=gpus_per_node,
+        whole_nodes=whole_nodes,
+        interval_s=interval,
+        by_clock=not at_once,
+        profiles=profiles,
+        seed=int(seed),
+        mean_up_s=node_fails_after * 3600.0,
+    )
+    if site is not None:
+        settings = load_site(site)
+        setting = msgspec.structs.replace(setting, costs=settings.costs, moves=settings.moves)
+    if start_s is not None:
+        setting = msgspec.structs.replace(setting, costs=msgspec.structs.replace(setting.costs, start_s=start_s))
+    return setting
+
+
+def _rows(trace: Path, setting: Setting, *, keep_going: bool) -> list[Row]:
+    from ones_slurm.cli.trace import load
+    from ones_slurm.sim.rows import BadRow
+    from ones_slurm.sim.workload import that_fit
+
+    large: list[BadRow] = []
+    rows = that_fit(load(trace, keep_going=keep_going), setting.gpus, trace, large.append if keep_going else None)
+    if large:
+        click.echo(f"{trace}: {len(large)} jobs are larger than the cluster and left out", err=True)
+    return rows
+
+
+def _simulated(rows: Sequence[Row], policy: str, setting: Setting, **more: Any) -> Result:
+    from ones_slurm.study.setting import simulate
+
+    with _bar(policy, len(rows)) as told:
+        return simulate(rows, policy, setting, told=told, **more)
+
+
+@contextmanager
+def _bar(policy: str, jobs: int) -> Iterator[Callable[[int], None] | None]:
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(policy, total=jobs)
+        yield lambda over: progress.update(task, completed=over)
+
+
+def _axis(part: str) -> tuple[str, list[float]]:
+    from ones_slurm.model.errors import UsageError
+
+    key, sign, values = part.partition("=")
+    name = key.strip().replace("-", "_")
+    if name not in ("nodes", "interval", "start_s", "seed") or not sign:
+        raise UsageError(
+            f"--vary {part!r} is not understood", hint="as --vary start-s=1,30 or nodes=, interval=, seed="
+        )
+    try:
+        return name, [float(value) for value in values.split(",")]
+    except ValueError as error:
+        raise UsageError(f"--vary {part!r}: these are not numbers", hint="as --vary start-s=1,30") from error
+
+
+def _show(
+    results: Sequence[Result],
+    *,
+    title: str,
+    as_json: bool,
+    html: Path | None,
+    notes: Sequence[str] = (),
+    each_job: bool = False,
+) -> None:
+    from ones_slurm.study.table import render
+
+    if html is not None:
+        from ones_slurm.study.page import page
+
+        html.write_text(page(title, results, notes), encoding="utf-8")
+    if as_json:
+        answer: dict[str, Any] = {"version": VERSION, "notes": list(notes), "runs": [run.figures for run in results]}
+        _echo_json(answer | ({"jobs": list(results[0].jobs)} if each_job else {}))
+        return
+    click.echo(render([run.figures for run in results]))
+    for note in notes:
+        click.echo(note)
+
+
+def _echo_json(answer: dict[str, Any]) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(answer), indent=1))
