@@ -106,12 +106,12 @@ class Job:
         return Past(user=self.what.user, recipe=self.what.kind, speeds=self.speeds, reports=reports, samples=samples)
 
     def note_report(self) -> None:
-        """Keeps a report; of a long life only every second, fourth … one."""
+        """Keeps a report; of a long life only every second, fourth … one, the first and the last included."""
         report = self.truth.report()
         if report is not None:
             self.reports.append(report)
             if len(self.reports) > MOST_REPORTS:
-                self.reports = self.reports[1::2]
+                self.reports = self.reports[::2]
 
     def close_span(self, now_s: float) -> None:
         """Writes down that it held these GPUs until now."""
