@@ -127,7 +127,8 @@ class ClusterView(msgspec.Struct, frozen=True):
     """Everything known at `now_s` (Unix seconds). Jobs are ordered by (submit_s, job_id), nodes by name.
 
     `can_reallocate` says that any job can be put on any GPUs, also on some of a node's; plans then give allocations.
-    `pause_s` is how long a job does not train when it is moved here. `past` is what is known of ended jobs, oldest first.
+    `pause_s` is how long a job does not train when it is moved here. `past` is what is known of ended jobs, the
+    oldest first.
     """
 
     now_s: float
