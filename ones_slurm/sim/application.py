@@ -8,10 +8,10 @@ import functools
 import math
 import pathlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
-from scipy.interpolate import LinearNDInterpolator
 
 from ones_slurm.model.errors import UsageError
 from ones_slurm.sim.rows import Column, read_rows
@@ -129,8 +129,13 @@ class Application:
         self._points = {key: np.mean(times, axis=0) for key, times in points.items()}
 
     @functools.cached_property
-    def _between(self) -> LinearNDInterpolator:
-        return LinearNDInterpolator(np.array(list(self._points)), np.array(list(self._points.values())))
+    def _between(self) -> Callable[[list[int]], Any]:
+        from scipy.interpolate import LinearNDInterpolator  # large, and only needed for placements not measured
+
+        between: Callable[[list[int]], Any] = LinearNDInterpolator(
+            np.array(list(self._points)), np.array(list(self._points.values()))
+        )
+        return between
 
     def _read_epochs(self, folder: pathlib.Path) -> None:
         files = sorted((int(path.stem.partition("-")[2]), path) for path in folder.glob("validation-*.csv"))

@@ -51,13 +51,14 @@ def page(title: str, results: Sequence[Result], notes: Sequence[str] = ()) -> st
             _svg(_completion(results)),
         )
     ]
+    end_s = max(job.submit_s + job.completion_s for result in results for job in result.jobs)
     for result in results:
         name = result.figures.policy
         pictures.append(
             (
                 f"GPUs over time: {name}",
                 "One line a GPU, nodes one above the other; each colour is a job, white is idle.",
-                _svg(_gantt(result)),
+                _svg(_gantt(result, end_s)),
             )
         )
         if any(len({span.batch for span in job.spans}) > 1 for job in result.cluster.ended):
@@ -90,7 +91,7 @@ def _completion(results: Sequence[Result]) -> Figure:
     return figure
 
 
-def _gantt(result: Result) -> Figure:
+def _gantt(result: Result, end_s: float) -> Figure:
     cluster = result.cluster
     base: dict[str, int] = {}
     total = 0
@@ -107,8 +108,7 @@ def _gantt(result: Result) -> Figure:
     boxes = PatchCollection(shapes, facecolors=filled, edgecolors="white", linewidths=0.1)
     boxes.set_rasterized(len(shapes) > MOST_SHAPES)
     axes.add_collection(boxes)
-    end_s = max((job.end_s or 0.0 for job in cluster.ended), default=1.0)
-    axes.set(xlim=(0, max(end_s, 1.0) / 3600), ylim=(0, total), xlabel="hours", ylabel="GPUs")
+    axes.set(xlim=(0, end_s / 3600), ylim=(0, total), xlabel="hours", ylabel="GPUs")
     return figure
 
 
