@@ -5,7 +5,6 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import time
 
 import msgspec
@@ -14,8 +13,6 @@ import pytest
 from ones_slurm.lab import Lab, LabSpec
 from ones_slurm.lab.packages import missing
 from ones_slurm.lab.site_file import site_file
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 
 class Site:
