@@ -8,7 +8,7 @@ import numpy as np
 from ones_slurm.model.cluster import ClusterView, JobView
 from ones_slurm.model.plan import Plan, Target
 from ones_slurm.policy.peers.goodput import Floats, Table, limits_of, table_of
-from ones_slurm.policy.peers.placing import resized
+from ones_slurm.policy.peers.placing import free_gpus, movable, resized, unmoved
 
 
 class Candidate(NamedTuple):
@@ -37,12 +37,10 @@ def candidates(view: ClusterView, *, ramp: int = 2) -> list[Candidate]:
     """Jobs that may be moved, in the order of submission; none may have more than `ramp` times what it measured."""
     total = sum(node.gpus for node in view.nodes if node.usable)
     found = []
-    for job in view.jobs:
-        if not job.elastic or job.held or job.wish is None or job.wish.gpus is None:
+    for job in movable(view):
+        if job.wish is None or job.wish.gpus is None:
             continue
         low, high = job.wish.gpus.low, job.wish.gpus.high
-        if job.allocation and not job.requeueable:
-            low = high = job.gpus
         limits = limits_of(job)
         tried = max((speed.gpus for speed in job.speeds), default=0)
         most = min(high, total, max(ramp * tried, low))
@@ -50,6 +48,11 @@ def candidates(view: ClusterView, *, ramp: int = 2) -> list[Candidate]:
             most = max(min(most, limits.largest // limits.min_local), low)
         found.append(Candidate(job, low, most, table_of(job, limits, total) if limits is not None else None))
     return found
+
+
+def room_for(view: ClusterView, jobs: Sequence[Candidate]) -> int:
+    """GPUs that can be shared out among these jobs."""
+    return sum(free_gpus(view, unmoved(view, [each.job for each in jobs])).values())
 
 
 def per_node(view: ClusterView) -> int:

@@ -10,9 +10,8 @@ import numpy as np
 
 from ones_slurm.model.cluster import ClusterView
 from ones_slurm.model.plan import Plan
-from ones_slurm.policy.peers.elastic import Candidate, candidates, per_node, plan
+from ones_slurm.policy.peers.elastic import Candidate, candidates, per_node, plan, room_for
 from ones_slurm.policy.peers.goodput import Floats
-from ones_slurm.policy.peers.placing import free_gpus
 
 # A new solution replaces the present sizes only if its sum is this much larger (ours: each change costs a pause).
 CLEARLY = 1.05
@@ -26,8 +25,7 @@ class ElasticDp:
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Plan:  # noqa: ARG002  (no chance in it)
         """Solves the programme over all admitted jobs; keeps what is, unless somebody waits or much is gained."""
         jobs = candidates(view)
-        theirs = {each.job.job_id for each in jobs}
-        total = sum(free_gpus(view, (job for job in view.jobs if job.job_id not in theirs)).values())
+        total = room_for(view, jobs)
         admitted: list[Candidate] = []
         left = total
         for each in sorted(jobs, key=lambda each: not each.job.allocation):

@@ -11,9 +11,8 @@ import numpy as np
 
 from ones_slurm.model.cluster import ClusterView
 from ones_slurm.model.plan import Plan
-from ones_slurm.policy.peers.elastic import Candidate, candidates, per_node, plan
+from ones_slurm.policy.peers.elastic import Candidate, candidates, per_node, plan, room_for
 from ones_slurm.policy.peers.goodput import Floats
-from ones_slurm.policy.peers.placing import free_gpus
 
 # Sizes are reviewed so often, as in the paper; in between only those who wait are served.
 REVIEW_S = 600.0
@@ -28,8 +27,7 @@ class Optimus:
         """Minimum sizes first, then one GPU after the other."""
         jobs = candidates(view)
         settled = {each.job.job_id for each in jobs if _lately_moved(each, view.now_s)}
-        theirs = {each.job.job_id for each in jobs}
-        left = sum(free_gpus(view, (job for job in view.jobs if job.job_id not in theirs)).values())
+        left = room_for(view, jobs)
         sizes = {each.job.job_id: each.job.gpus for each in jobs if each.job.job_id in settled}
         left -= sum(sizes.values())
         open_jobs = [each for each in jobs if each.job.job_id not in settled]

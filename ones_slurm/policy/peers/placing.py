@@ -49,6 +49,17 @@ def put(job: JobView, allocation: Allocation, reason: str, **numbers: float) -> 
     return Target(job_id=job.job_id, nodes=len(allocation), allocation=allocation, reason=reason, numbers=numbers)
 
 
+def movable(view: ClusterView) -> list[JobView]:
+    """Jobs that may be given other GPUs now, in the order of submission: they wait, or would not lose their work."""
+    return [job for job in view.jobs if job.elastic and not job.held and (job.requeueable or not job.allocation)]
+
+
+def unmoved(view: ClusterView, jobs: Sequence[JobView]) -> list[JobView]:
+    """All other jobs than these."""
+    asked = {job.job_id for job in jobs}
+    return [job for job in view.jobs if job.job_id not in asked]
+
+
 def waiting(view: ClusterView) -> list[JobView]:
     """Jobs that hold nothing and may start, in the order of submission."""
     return [job for job in view.jobs if not job.allocation and job.elastic and not job.held]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ones_slurm.model.cluster import ClusterView, JobView
 from ones_slurm.model.plan import Plan, Target
 from ones_slurm.policy.peers.goodput import Table, limits_of, table_of
-from ones_slurm.policy.peers.placing import free_gpus
+from ones_slurm.policy.peers.placing import free_gpus, movable, unmoved
 
 POPULATION = 48
 GENERATIONS = 24
@@ -33,7 +33,8 @@ class Problem(NamedTuple):
     """What the search needs, by job (J) and node (N)."""
 
     room: Ints  # (N,) GPUs that may be given
-    most: Ints  # (J,) GPUs that a job may have
+    least: Ints  # (J,) GPUs that a job may have, if any
+    most: Ints  # (J,)
     now: Ints  # (J, N) what they hold
     speedup: Floats  # (J, 2, G + 1) over a fair share, by whether it spans nodes and by GPUs
     moved: Floats  # (J,) factor on the speed-up of a job that is moved
@@ -46,7 +47,7 @@ class Pollux:
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Plan:
         """The fittest matrix of the last generation, and for each job the batch size that goes with it."""
-        jobs = [job for job in view.jobs if job.elastic and not job.held]
+        jobs = movable(view)
         if not jobs:
             return Plan()
         names, problem, tables = _pose(view, jobs)
@@ -100,7 +101,7 @@ def repair(problem: Problem, states: Ints, rng: np.random.Generator) -> Ints:
     states = np.diff(within, axis=1, prepend=0)
     repaired = np.empty_like(states)
     np.put_along_axis(repaired, np.broadcast_to(order, states.shape), states, axis=1)
-    return repaired
+    return np.where(repaired.sum(axis=2, keepdims=True) < problem.least[None, :, None], 0, repaired)
 
 
 def _mutated(problem: Problem, states: Ints, rng: np.random.Generator) -> Ints:
@@ -123,7 +124,8 @@ def _replaced(problem: Problem, states: Ints, rng: np.random.Generator) -> Ints:
             np.ceil(problem.most[chosen] * rng.random(len(states))),
             np.rint(np.maximum(had[rows, chosen], 1) * 2 ** rng.normal(0.0, 0.7, len(states))),
         )
-        wanted = np.clip(drawn, 1, problem.most[chosen]).astype(np.int64)
+        most = problem.most[chosen]
+        wanted = np.clip(drawn, np.minimum(problem.least[chosen], most), most).astype(np.int64)
         free = np.maximum(problem.room[None, :] - states.sum(axis=1), 0)  # (K, N)
         states[rows, chosen] = _placed(free, wanted, rng)
     return states
@@ -150,8 +152,7 @@ def _crossed(problem: Problem, states: Ints, rng: np.random.Generator) -> Ints:
 
 
 def _pose(view: ClusterView, jobs: Sequence[JobView]) -> tuple[list[str], Problem, list[Table | None]]:
-    theirs = {job.job_id for job in jobs}
-    room = free_gpus(view, (job for job in view.jobs if job.job_id not in theirs))
+    room = free_gpus(view, unmoved(view, jobs))
     names = list(room)
     places = {name: place for place, name in enumerate(names)}
     total = sum(room.values())
@@ -163,9 +164,15 @@ def _pose(view: ClusterView, jobs: Sequence[JobView]) -> tuple[list[str], Proble
     tables = [table_of(job, limits, total) if (limits := limits_of(job)) is not None else None for job in jobs]
     fair = max(-(-total // len(jobs)), 1)
     speedup = np.stack([_speedup(table, fair, total) for table in tables])
-    most = [_most_gpus(job, total) for job in jobs]
-    moved = [_moved_factor(job, view.now_s) for job in jobs]
-    return names, Problem(np.array([*room.values()]), np.array(most), now, speedup, np.array(moved)), tables
+    problem = Problem(
+        room=np.array([*room.values()], dtype=np.int64),
+        least=np.array([_least_gpus(job) for job in jobs]),
+        most=np.array([_most_gpus(job, total) for job in jobs]),
+        now=now,
+        speedup=speedup,
+        moved=np.array([_moved_factor(job, view.now_s) for job in jobs]),
+    )
+    return names, problem, tables
 
 
 def _speedup(table: Table | None, fair: int, total: int) -> Floats:
@@ -179,11 +186,15 @@ def _speedup(table: Table | None, fair: int, total: int) -> Floats:
 def _most_gpus(job: JobView, total: int) -> int:
     """Twice of what was measured, within the wish and the smallest batch that makes sense on so many."""
     tried = max((speed.gpus for speed in job.speeds), default=0)
-    most = min(max(2 * tried, 1), total)
+    most = min(max(2 * tried, _least_gpus(job)), total)
     if job.wish is not None and job.wish.gpus is not None:
         most = min(most, job.wish.gpus.high)
     limits = limits_of(job)
     return min(most, limits.largest // limits.min_local) if limits is not None else most
+
+
+def _least_gpus(job: JobView) -> int:
+    return job.wish.gpus.low if job.wish is not None and job.wish.gpus is not None else 1
 
 
 def _moved_factor(job: JobView, now_s: float) -> float:

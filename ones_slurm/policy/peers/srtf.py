@@ -8,7 +8,7 @@ import numpy as np
 
 from ones_slurm.model.cluster import ClusterView
 from ones_slurm.model.plan import Plan
-from ones_slurm.policy.peers.placing import free_gpus, put, take_emptiest
+from ones_slurm.policy.peers.placing import free_gpus, movable, put, take_emptiest, unmoved
 
 # Seconds that a job still needs on so many GPUs.
 Oracle = Callable[[str, int], float]
@@ -24,11 +24,11 @@ class Srtf:
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Plan:  # noqa: ARG002  (no chance in it)
         """First fit in the order of remaining times; those who run and are served again stay where they are."""
-        jobs = [job for job in view.jobs if job.elastic]
-        left = sum(free_gpus(view, (job for job in view.jobs if not job.elastic)).values())
+        jobs = movable(view)
+        left = sum(free_gpus(view, unmoved(view, jobs)).values())
         remaining_s = {job.job_id: self._oracle(job.job_id, job.asked_gpus) for job in jobs}
         served, stopped = [], []
-        for job in sorted(jobs, key=lambda job: (bool(job.allocation) <= job.requeueable, remaining_s[job.job_id])):
+        for job in sorted(jobs, key=lambda job: remaining_s[job.job_id]):
             if job.asked_gpus <= left:
                 left -= job.asked_gpus
                 served.append(job)

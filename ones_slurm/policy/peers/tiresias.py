@@ -9,7 +9,7 @@ import numpy as np
 
 from ones_slurm.model.cluster import ClusterView, JobView
 from ones_slurm.model.plan import Plan, Target
-from ones_slurm.policy.peers.placing import free_gpus, put, take_emptiest
+from ones_slurm.policy.peers.placing import free_gpus, movable, put, take_emptiest, unmoved
 
 # Between the queues of the evaluation of Pollux (OSDI 2021), which the reference values here come from: 16 GPU-hours.
 THRESHOLD_GPU_S = 16 * 3600.0
@@ -22,8 +22,8 @@ class Tiresias:
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Plan:  # noqa: ARG002  (no chance in it)
         """Serves the queues in turn; those who run and are served again stay where they are."""
-        jobs = [job for job in view.jobs if job.elastic]
-        left = sum(free_gpus(view, (job for job in view.jobs if not job.elastic)).values())
+        jobs = movable(view)
+        left = sum(free_gpus(view, unmoved(view, jobs)).values())
         served: list[JobView] = []
         targets: list[Target] = []
         for job in sorted(jobs, key=lambda job: attained_gpu_s(job, view.now_s) >= THRESHOLD_GPU_S):
