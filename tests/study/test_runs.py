@@ -27,7 +27,7 @@ from ones_slurm.study.run import run
 from ones_slurm.study.setting import Setting, simulate, simulate_jobs
 
 PEERS = ["consolidated", "easy", "elastic-dp", "first-fit", "optimus", "pollux", "srtf", "strict-fifo", "tiresias"]
-MIX = {"traced": 2.0, "bert-mrpc": 1.0, "resnet18-cifar10": 2.0, "vgg16-cifar10": 1.0}
+MIX = {"bert-mrpc": 1.0, "resnet18-cifar10": 2.0, "vgg16-cifar10": 1.0}
 
 
 @st.composite
@@ -84,12 +84,19 @@ class Watched:
         return view
 
 
-@pytest.mark.parametrize("policy", PEERS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.parametrize("policy", [peer for peer in PEERS if peer != "pollux"])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(workload=workloads())
 def test_no_peer_breaks_an_invariant_whatever_comes_and_whatever_breaks(policy, workload):
     nodes, work, seed = workload
     run_one(policy, nodes, work, seed)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(workload=workloads())
+def test_nor_does_pollux_which_takes_its_time(workload):
+    nodes, work, seed = workload
+    run_one("pollux", nodes, work, seed)
 
 
 def run_one(policy, nodes, work, seed):
@@ -154,9 +161,9 @@ def test_a_policy_that_starts_nothing_is_told_so_instead_of_running_for_ever():
         run(SharedCluster([NodeView("n0", 4, usable=True)], work, Costs()), LeaveAlone())
 
 
-@pytest.mark.parametrize("policy", ["tiresias", "pollux", "optimus", "psrpt"])
+@pytest.mark.parametrize("policy", ["tiresias", "pollux", "optimus"])
 def test_the_same_seed_gives_the_same_run_and_its_journal_replays_to_the_same_plans(tmp_path, policy):
-    rows = synthesise(12, hours=1, mix=MIX, largest=8, seed=7)
+    rows = synthesise(8, hours=0.5, mix=MIX, largest=8, seed=7)
     setting = Setting(nodes=2, seed=3)
     with Journal.open(tmp_path / "journal.sqlite") as journal:
         first = simulate(rows, policy, setting, journal=journal)
@@ -172,7 +179,7 @@ def test_the_same_bytes_come_out_of_another_process_with_other_hashes():
     code = (
         "import msgspec, hashlib; from ones_slurm.sim.synth import synthesise;"
         "from ones_slurm.study.setting import Setting, simulate;"
-        f"rows = synthesise(12, hours=1, mix={MIX!r}, largest=8, seed=7);"
+        f"rows = synthesise(6, hours=0.3, mix={MIX!r}, largest=8, seed=7);"
         "runs = [simulate(rows, policy, Setting(nodes=2)).jobs for policy in ('pollux', 'tiresias')];"
         "print(hashlib.sha256(msgspec.json.encode(runs)).hexdigest())"
     )

@@ -48,7 +48,7 @@ class Pollux:
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Plan:
         """The fittest matrix of the last generation, and for each job the batch size that goes with it."""
         jobs = movable(view)
-        if not jobs:
+        if not jobs or not free_gpus(view, ()):
             return Plan()
         names, problem, tables = _pose(view, jobs)
         best = search(problem, rng)
@@ -126,6 +126,7 @@ def _replaced(problem: Problem, states: Ints, rng: np.random.Generator) -> Ints:
         )
         most = problem.most[chosen]
         wanted = np.clip(drawn, np.minimum(problem.least[chosen], most), most).astype(np.int64)
+        states[rows, chosen] = 0  # both may be the same job
         free = np.maximum(problem.room[None, :] - states.sum(axis=1), 0)  # (K, N)
         states[rows, chosen] = _placed(free, wanted, rng)
     return states
