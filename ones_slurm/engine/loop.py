@@ -138,8 +138,8 @@ class Engine:
         if self._requested.get(outcome.job_id) == outcome.generation:
             del self._requested[outcome.job_id]
         self._journal.end(outcome, self._cluster.now())
-        if outcome.status in (Status.REFUSED, Status.FAILED):
-            log.warning("job %s, generation %d: %s: %s", *msgspec.structs.astuple(outcome))
+        level = logging.WARNING if outcome.status is Status.FAILED else logging.INFO
+        log.log(level, "job %s, generation %d: %s: %s", *msgspec.structs.astuple(outcome))
 
     def _trouble(self, error: OnesError) -> None:
         told = str(error)

@@ -150,7 +150,6 @@ class LiveCluster:
             self._moves[job_id] = move
             self._look_s[job_id] = now_s + max(LOOK_RARELY_S if rarely else LOOK_S, self._backoff.wait_s)
             return []
-        log.info("job %s: generation %d is %s: %s", job_id, outcome.generation, outcome.status, outcome.reason)
         del self._moves[job_id], self._look_s[job_id]
         if outcome.status is not Status.DONE:
             self._starts.pop(job_id, None)

@@ -61,7 +61,7 @@ class Mover:
                     return move, Outcome(job_id, generation, step.status, step.reason)
                 if isinstance(step, Wait):
                     break
-                log.info("job %s: %s", job_id, step)
+                log.info("job %s %s", job_id, step)
                 move = self._carry_out(move, step)
                 if isinstance(step, RequeueHold | Release):
                     break  # Slurm needs a moment to show it

@@ -1,4 +1,7 @@
-"""The single steps of a move. Each is safe to repeat: after a crash the same facts lead to the same step again."""
+"""The single steps of a move. Each is safe to repeat: after a crash the same facts lead to the same step again.
+
+As text they complete the sentence "job 12 …" in the log.
+"""
 
 import msgspec
 
@@ -24,6 +27,12 @@ class PostOrder(msgspec.Struct, frozen=True):
     stage: str
     order: Order
 
+    def __str__(self) -> str:
+        order = self.order
+        if not order.go:
+            return f"is told to leave for a {order.kind}, generation {order.generation}: {order.reason}"
+        return f"is told to go: generation {order.generation} on {len(order.nodes)} nodes, batch {order.batch}"
+
 
 class ShrinkTo(msgspec.Struct, frozen=True):
     """Give nodes back, in place."""
@@ -31,11 +40,17 @@ class ShrinkTo(msgspec.Struct, frozen=True):
     keep: tuple[str, ...]
     stage: str = RESIZING
 
+    def __str__(self) -> str:
+        return f"gives nodes back and keeps {' '.join(self.keep)}"
+
 
 class RequeueHold(msgspec.Struct, frozen=True):
     """Put the job back in the queue, held."""
 
     stage: str = RESIZING
+
+    def __str__(self) -> str:
+        return "goes back into the queue, held"
 
 
 class SizePending(msgspec.Struct, frozen=True):
@@ -44,17 +59,26 @@ class SizePending(msgspec.Struct, frozen=True):
     nodes: int
     stage: str = RESIZING
 
+    def __str__(self) -> str:
+        return f"will ask for {self.nodes} nodes"
+
 
 class StartNow(msgspec.Struct, frozen=True):
     """Lift Slurm's delay after a requeue."""
 
     stage: str = RESIZING
 
+    def __str__(self) -> str:
+        return "need not wait out Slurm's delay"
+
 
 class Release(msgspec.Struct, frozen=True):
     """Let the waiting job start."""
 
     stage: str = RESIZING
+
+    def __str__(self) -> str:
+        return "is released"
 
 
 class TurnBack(msgspec.Struct, frozen=True):
@@ -63,6 +87,9 @@ class TurnBack(msgspec.Struct, frozen=True):
     stage: str
     status: Status
     reason: str
+
+    def __str__(self) -> str:
+        return f"trains on as it was: {self.reason}"
 
 
 class Finish(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import time
 
 import msgspec
 import pytest
+from told import PAUSE_S, SCRIPT
 
 from ones_slurm.lab import Lab, LabSpec
 from ones_slurm.lab.packages import missing
@@ -85,3 +86,22 @@ def site():
     hasty = site_file(spec).replace("min_move_gap_s = 15.0", "min_move_gap_s = 4.0")
     with Lab(msgspec.structs.replace(spec, etc_slurm={"ones.toml": hasty})) as lab:
         yield Site(lab)
+
+
+@pytest.fixture(scope="module")
+def submit_training(site):
+    """Submits `train_and_tell.py` as user1, whose batch stays 64 at every size; returns the job id."""
+
+    def submit(name: str, *, seed: int, epochs: int, asked: int = 4) -> str:
+        return site.sbatch(
+            "--comment=ones:nodes=1-4,batch=64-64",
+            f"--nodes={asked}",
+            "--gres=gpu:1",
+            "--requeue",
+            "--open-mode=append",
+            f"--output={name}-%j.out",
+            "--time=20",
+            f"--wrap=exec ones-run -- python {SCRIPT} $HOME/{name} {seed} {epochs} {PAUSE_S}",
+        )
+
+    return submit

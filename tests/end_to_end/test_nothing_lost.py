@@ -1,29 +1,12 @@
 """From sbatch to report on a real Slurm: a training is moved three times and learns as if nothing had happened."""
 
-import pathlib
-
 import pytest
-from told import Told, distance
+from told import SCRIPT, Told, distance
 
-SCRIPT = pathlib.Path(__file__).parent / "train_and_tell.py"
 EPOCHS = 150
-PAUSE_S = 0.015
 SAMPLES = 1437
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(600)]
-
-
-def submit_training(site, name, *, seed, epochs=EPOCHS, nodes="1-4", asked=4):
-    return site.sbatch(
-        f"--comment=ones:nodes={nodes},batch=64-64",
-        f"--nodes={asked}",
-        "--gres=gpu:1",
-        "--requeue",
-        "--open-mode=append",
-        f"--output={name}-%j.out",
-        "--time=20",
-        f"--wrap=exec ones-run -- python {SCRIPT} $HOME/{name} {seed} {epochs} {PAUSE_S}",
-    )
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +19,10 @@ def undisturbed(site):
 
 
 @pytest.fixture(scope="module")
-def moved(site, undisturbed):
+def moved(site, submit_training, undisturbed):
     """The same training, made smaller, requeued larger and made smaller again because others come and go."""
     site.start_daemon()
-    job = submit_training(site, "moved", seed=1, epochs=EPOCHS)
+    job = submit_training("moved", seed=1, epochs=EPOCHS)
     site.until(lambda: site.row(job).get("step"), "the training trains on its four nodes", 90)
     assert site.nodes(job) == 4
 

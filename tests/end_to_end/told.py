@@ -3,6 +3,10 @@
 import collections
 import pathlib
 
+SCRIPT = pathlib.Path(__file__).parent / "train_and_tell.py"
+# Long enough a step that the stories have time on a fast machine as well.
+PAUSE_S = 0.015
+
 
 class Told:
     """One training, over all its generations: `seen[epoch]` lists sample numbers, `losses[step]` the mean loss."""
