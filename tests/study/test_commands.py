@@ -1,0 +1,128 @@
+# ruff: noqa: E501 -- rows of sacct are as long as they are
+"""`ones sim` and `ones trace` as people type them."""
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from ones_slurm.cli.main import ones
+
+TRACE = """job_id,submission_time,duration,num_gpu
+a,0,100,4
+b,10,50,4
+c,20,10,9
+"""
+# As sacct writes it: an elastic job that was requeued and grew, an array task, a job without GPUs, one that waits.
+SACCT = """JobID|User|Account|Partition|JobName|State|Submit|Eligible|Start|End|NodeList|NNodes|NCPUS|AllocTRES|Timelimit|Comment|SubmitLine|JobIDRaw|ExitCode
+10|ada|acc|gpu|train|REQUEUED|2026-01-05T10:00:00|2026-01-05T10:00:00|2026-01-05T10:00:10|2026-01-05T10:30:10|c1|1|8|cpu=8,gres/gpu=4,node=1|1-00:00:00|ones:nodes=1-4||10|0:0
+10|ada|acc|gpu|train|COMPLETED|2026-01-05T10:30:12|2026-01-05T10:32:12|2026-01-05T10:32:12|2026-01-05T11:32:12|c[1-2]|2|16|cpu=16,gres/gpu=8,node=2|1-00:00:00|ones:nodes=1-4||10|0:0
+11_1|bob|acc|gpu|sweep|COMPLETED|2026-01-05T10:05:00|2026-01-05T10:05:00|2026-01-05T10:05:05|2026-01-05T12:05:05|c3|1|8|cpu=8,gres/gpu=4,node=1|UNLIMITED|||12|0:0
+13|eve|acc|cpu|prep|COMPLETED|2026-01-05T10:06:00|2026-01-05T10:06:00|2026-01-05T10:06:00|2026-01-05T10:16:00|c4|1|8|cpu=8,node=1|01:00:00|||13|0:0
+14|eve|acc|gpu|late|CANCELLED by 0|2026-01-05T10:07:00|Unknown|Unknown|2026-01-05T10:08:00|None assigned|1|0||01:00:00|||14|0:0
+15|bob|acc|gpu|small|COMPLETED|2026-01-05T10:08:00|2026-01-05T10:08:00|2026-01-05T10:08:00|2026-01-05T10:18:00|c4|1|2|cpu=2,gres/gpu=1,node=1|01:00:00|||15|0:0
+16|bob|acc|gpu|four|COMPLETED|2026-01-05T10:20:00|2026-01-05T10:20:00|2026-01-05T10:20:00|2026-01-05T10:50:00|c4|1|8|cpu=8,gres/gpu=4,node=1|01:00:00|||16|0:0
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trace.csv").write_text(TRACE)
+    (tmp_path / "sacct.txt").write_text(SACCT)
+    return tmp_path
+
+
+def called(*words, code=0):
+    result = CliRunner().invoke(ones, [str(word) for word in words])
+    assert result.exit_code == code, result.output + result.stderr
+    return result
+
+
+def test_compare_prints_one_line_a_policy(folder):
+    out = called("sim", "compare", "trace.csv", "-P", "strict-fifo", "-P", "first-fit", "--nodes", 3).stdout
+    assert [line.split()[0] for line in out.splitlines()] == ["POLICY", "strict-fifo", "first-fit"]
+
+
+def test_run_tells_of_every_job_as_json(folder):
+    answer = json.loads(
+        called("sim", "run", "trace.csv", "-P", "first-fit", "--nodes", 3, "--json", "--at-once").stdout
+    )
+    assert answer["version"] == 1
+    assert {job["job_id"]: job["completion_s"] for job in answer["jobs"]} == {"a": 100, "b": 50, "c": 90}
+    assert answer["runs"][0]["jobs"] == 3
+
+
+def test_a_job_larger_than_the_cluster_is_an_error_or_counted(folder):
+    error = called("sim", "run", "trace.csv", "-P", "first-fit", "--nodes", 2, code=2).stderr
+    assert "trace.csv:4, column GPUs: job c needs 9, and the cluster has 8" in error
+    done = called("sim", "run", "trace.csv", "-P", "first-fit", "--nodes", 2, "--keep-going")
+    assert "1 jobs are larger than the cluster and left out" in done.stderr
+    assert "2/0" in done.stdout
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_is_the_same_each_time(folder):
+    pages = []
+    for name in ("one.html", "two.html"):
+        called("sim", "compare", "trace.csv", "-P", "first-fit", "-P", "easy", "--nodes", 3, "--html", name)
+        pages.append((folder / name).read_text())
+    assert pages[0] == pages[1]
+    links = set(re.findall(r"""(?:src|href)=["']([^"'#][^"']*)""", pages[0]))
+    assert {link for link in links if not link.startswith("data:")} == set()
+    assert pages[0].count("<svg") == 3
+    assert "GPUs over time: easy" in pages[0]
+
+
+def test_sweep_runs_every_combination(folder):
+    out = called(
+        "sim", "sweep", "trace.csv", "-P", "first-fit", "--vary", "nodes=3,4", "--vary", "interval=10,60"
+    ).stdout
+    assert len(out.splitlines()) == 5
+    assert "nodes=4 interval=60" in out
+    error = called("sim", "sweep", "trace.csv", "--vary", "colour=1", code=2).stderr
+    assert "--vary 'colour=1' is not understood" in error
+
+
+def test_a_journal_of_a_run_replays(folder):
+    called("sim", "run", "trace.csv", "-P", "tiresias", "--nodes", 3, "--journal", "j.sqlite")
+    assert "all of them the same" in called("sim", "replay", "j.sqlite").stdout
+    assert "there is no journal" in called("sim", "replay", "none.sqlite", code=5).stderr
+
+
+def test_an_unknown_policy_is_answered_with_the_nearest(folder):
+    error = called("sim", "run", "trace.csv", "-P", "tiresia", "--nodes", 3, code=2).stderr
+    assert "did you mean 'tiresias'?" in error
+
+
+def test_what_if_says_what_it_found_and_what_it_assumed(folder):
+    out = called("sim", "whatif", "--from", "sacct.txt", "-P", "slurm", "-P", "equal").stdout
+    assert "4 jobs on 4 nodes with 16 GPUs" in out
+    assert "Elastic: 1 jobs (10 …)." in out
+    assert "Kept at their size: 2 jobs, because it has no wish." in out
+    assert "Kept at their size: 1 jobs, because it held a part of a node." in out
+    assert "Left out: 1 jobs, because it never started." in out
+    assert "Left out: 1 jobs, because it had no GPU." in out
+    assert "Assumed: on n times as many GPUs a job is n^0.8 times as fast." in out
+
+
+def test_what_if_can_take_long_whole_node_jobs_as_elastic(folder):
+    out = called("sim", "whatif", "--from", "sacct.txt", "-P", "slurm", "--assume", 2).stdout
+    assert "Elastic: 3 jobs" in out
+    assert "jobs without a wish that held whole nodes for 30 min or more could be moved" in out
+
+
+def test_what_if_of_a_dump_without_jobs(folder):
+    (folder / "empty.txt").write_text(SACCT.splitlines()[0] + "\n")
+    assert "no job is left to be simulated" in called("sim", "whatif", "--from", "empty.txt", code=2).stderr
+
+
+def test_traces_are_made_checked_and_imported(folder):
+    called("trace", "synth", "-n", 20, "--mix", "bert-cola=1,traced=3", "--seed", 5, "-o", "made.csv")
+    assert "made.csv: jobs, 20 jobs" in called("trace", "check", "made.csv").stdout
+    assert called("trace", "import", "made.csv").stdout == (folder / "made.csv").read_text()
+    assert "1 bad rows" not in called("trace", "check", "trace.csv", "--keep-going").stdout
+    (folder / "bad.csv").write_text(TRACE + "d,30,-1,1\n")
+    assert "bad.csv:5, column duration" in called("trace", "check", "bad.csv", code=2).stderr
+    assert "1 bad rows are left out" in called("trace", "import", "bad.csv", "--keep-going").stderr
+    assert "unknown class: gpt" in called("trace", "synth", "--mix", "gpt=1", code=2).stderr
