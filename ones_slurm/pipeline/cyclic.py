@@ -33,13 +33,21 @@ class Repetend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def repetend(
-    grid: Grid, period: int, copies: int, clock: Clock, *, shortest: bool = False, hint: Repetend | None = None
+    grid: Grid,
+    period: int,
+    copies: int,
+    clock: Clock,
+    *,
+    shortest: bool = False,
+    doubtful: bool = False,
+    hint: Repetend | None = None,
 ) -> tuple[Repetend | None, str]:
     """A repetend of this period and `optimal`, `feasible` (found), `infeasible` (there is none) or `unknown`.
 
-    With `shortest` its latency is minimised, which keeps warm-up and cool-down short.
+    With `shortest` its latency is minimised, which keeps warm-up and cool-down short. `doubtful`: there is probably
+    none, and that is to be proved.
     """
-    model = _Model(grid, period, copies)
+    model = _Model(grid, period, copies, doubtful=doubtful)
     if hint is not None:
         model.hint(hint)
     if shortest:
@@ -51,7 +59,7 @@ def repetend(
 
 
 class _Model:
-    def __init__(self, grid: Grid, period: int, copies: int) -> None:
+    def __init__(self, grid: Grid, period: int, copies: int, *, doubtful: bool) -> None:
         self.grid, self.period, self.copies = grid, period, copies
         self.cp = cp_model.CpModel()
         self.deepest = _deepest(grid, period, copies)
@@ -71,21 +79,26 @@ class _Model:
                 cp.add(self.start[c, i] >= self.start[c - 1, i] + grid.times[i])
             if copies > 1:
                 cp.add(self.start[0, i] + period >= self.start[copies - 1, i] + grid.times[i])
-        self._keep_apart()
+        self._keep_apart(doubtful=doubtful)
         if grid.capacity:
             self._limit_memory()
 
-    def _keep_apart(self) -> None:
-        """Blocks that share a device do not overlap, also not round the end of the period."""
-        cp, period, times = self.cp, self.period, self.grid.times
-        near = {key: cp.new_fixed_size_interval_var(phase, times[key[1]], "") for key, phase in self.phase.items()}
-        far = {
-            key: cp.new_fixed_size_interval_var(phase + period, times[key[1]], "") for key, phase in self.phase.items()
-        }
+    def _keep_apart(self, *, doubtful: bool) -> None:
+        """Blocks that share a device do not overlap, also not round the end of the period.
+
+        An order for each pair says it all. Intervals, once more a period later, say it again: that finds repetends
+        sooner (16 devices in two directions), and makes proofs that there is none about twice as long.
+        """
+        times = self.grid.times
         self.before: dict[tuple[tuple[int, int], tuple[int, int]], cp_model.LiteralT] = {}
         for here in {here for here in self.grid.on if len(here) * self.copies > 1}:
             keys = [(c, i) for c in range(self.copies) for i in here]
-            cp.add_no_overlap([interval[key] for interval in (near, far) for key in keys])
+            if not doubtful:
+                self.cp.add_no_overlap(
+                    self.cp.new_fixed_size_interval_var(self.phase[key] + later, times[key[1]], "")
+                    for later in (0, self.period)
+                    for key in keys
+                )
             for a in keys:
                 for b in keys:
                     if a < b and (a, b) not in self.before:
@@ -95,11 +108,9 @@ class _Model:
         """A boolean that says which of two blocks comes first in the period."""
         first = self.cp.new_bool_var("")
         self.before[a, b], self.before[b, a] = first, first.negated()
-        for one, other in ((a, b), (b, a)):
-            literal = self.before[one, other]
-            one_time, other_time = self.grid.times[one[1]], self.grid.times[other[1]]
-            self.cp.add(self.phase[one] + one_time <= self.phase[other]).only_enforce_if(literal)
-            self.cp.add(self.phase[other] + other_time <= self.phase[one] + self.period).only_enforce_if(literal)
+        # b comes after a, or a period later: between them is room for the first, and behind them for the second.
+        gap = self.phase[b] - self.phase[a] - self.period * first
+        self.cp.add_linear_constraint(gap, self.grid.times[a[1]] - self.period, -self.grid.times[b[1]])
 
     def _limit_memory(self) -> None:
         grid = self.grid

@@ -122,8 +122,9 @@ class _Between:
             self._finish()
         return self.best
 
-    def _try(self, period: int, seconds: float) -> bool:
-        found, status = repetend(self.grid, period, self.copies, self.clock.within(seconds), hint=self.best)
+    def _try(self, period: int, seconds: float, *, doubtful: bool = False) -> bool:
+        clock = self.clock.within(seconds)
+        found, status = repetend(self.grid, period, self.copies, clock, doubtful=doubtful, hint=self.best)
         if found is not None:
             self.best, self.high = found, period
         elif status == "infeasible":
@@ -134,7 +135,7 @@ class _Between:
     def _climb(self) -> None:
         """From the bound upwards in growing strides until something is feasible; the bound itself often is."""
         period, stride = self.low, 1
-        while period <= self.high and self.clock.left_s > 0 and not self._try(period, EASY_S):
+        while period <= self.high and self.clock.left_s > 0 and not self._try(period, EASY_S * stride):
             period = self.high + 1 if period == self.high else min(self.high, period + stride)
             stride *= 2
 
@@ -150,7 +151,8 @@ class _Between:
         """Spend what is left on the next shorter period: a plan, or the proof that there is none."""
         while self.low < self.high and self.high - self.low >= self._fine and self.clock.left_s > 0:
             low = self.low
-            if not self._try(self.high - max(1, self._fine), self.clock.left_s) and self.low == low:
+            found = self._try(self.high - max(1, self._fine), self.clock.left_s, doubtful=True)
+            if not found and self.low == low:
                 return
 
     @property
@@ -165,7 +167,7 @@ def _refuted_us(placement: Placement, period_us: float, bound_us: float, clock: 
         period = int(period_us * share / grid.unit_us)
         if period * grid.unit_us <= bound_us or clock.left_s <= 0:
             break
-        if period < grid.work or repetend(grid, period, 1, clock)[1] == "infeasible":
+        if period < grid.work or repetend(grid, period, 1, clock, doubtful=True)[1] == "infeasible":
             return period * grid.unit_us
     return bound_us
 
