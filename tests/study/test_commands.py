@@ -26,6 +26,27 @@ SACCT = """JobID|User|Account|Partition|JobName|State|Submit|Eligible|Start|End|
 """
 
 
+def test_the_options_are_these():
+    """A change here is a change for every script that calls us: keep old names working, and say so in the changelog."""
+    cluster = "--at-once --gpus-per-node --interval --keep-going --node-fails-after --nodes --profiles --seed --start-s"
+    shared = {*cluster.split(), "--whole-nodes", "--json"}
+    found = {
+        f"{group} {name}": {max(param.opts, key=len) for param in sub.params if param.opts[0].startswith("-")}
+        for group in ("sim", "trace")
+        for name, sub in ones.get_command(None, group).commands.items()
+    }
+    assert found == {
+        "sim run": shared | {"--policy", "--journal", "--html"},
+        "sim compare": shared | {"--policy", "--html"},
+        "sim sweep": shared | {"--policy", "--vary"},
+        "sim replay": set(),
+        "sim whatif": {"--from", "--policy", "--assume", "--interval", "--json", "--html"},
+        "trace import": {"--keep-going", "--output"},
+        "trace check": {"--keep-going", "--gpus"},
+        "trace synth": {"--jobs", "--hours", "--mix", "--arrivals", "--largest", "--seed", "--output"},
+    }
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
