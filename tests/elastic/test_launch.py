@@ -154,7 +154,8 @@ def test_half_a_line_and_half_an_order_are_nothing(folder: RunFolder) -> None:
 WORLD = """
 import os
 place = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
-print(place, "ONES_STORE_FD" in os.environ, os.environ["MASTER_ADDR"])
+line = f"{place} {'ONES_STORE_FD' in os.environ} {os.environ['MASTER_ADDR']}\\n"
+os.write(1, line.encode())  # in one piece, for both ranks write at once
 """
 
 
