@@ -23,7 +23,7 @@ from ones_slurm.engine.memory import Decision, Memory
 from ones_slurm.engine.records import Holding, MoveRow, RecordedTick, Run, StoryLine, Tick
 from ones_slurm.model.cluster import ClusterView, JobState, JobView
 from ones_slurm.model.errors import Failed, NotFound
-from ones_slurm.model.plan import Action, Outcome, Plan, Requeue, Shrink, Start
+from ones_slurm.model.plan import Action, Outcome, Plan, Reallocate, Requeue, Shrink, Start
 
 # A second of a busy disk is no reason to fail; ten seconds are.
 BUSY_S = 10.0
@@ -268,6 +268,8 @@ def size_of(action: Action, held: int) -> int:
     """The node count after an action on a job that holds `held` nodes."""
     if isinstance(action, Shrink):
         return len(action.keep)
+    if isinstance(action, Reallocate):
+        return len(action.allocation)
     return action.nodes if isinstance(action, Start | Requeue) else held
 
 
