@@ -35,7 +35,7 @@ def period_bound_us(placement: Placement) -> float:
 
 
 def makespan_bound_us(placement: Placement, micro_batches: int) -> float:
-    """No device is done before the way to it, all its work, and the way from it to the end."""
+    """No device is done before the way to it, all its work, and the way from it to the end; nor is any block."""
     blocks = placement.blocks
     heads = [0.0] * len(blocks)
     for i, j in sorted(placement.edges, key=lambda edge: edge[1]):
@@ -43,8 +43,10 @@ def makespan_bound_us(placement: Placement, micro_batches: int) -> float:
     after = [0.0] * len(blocks)
     for i, j in sorted(placement.edges, key=lambda edge: -edge[0]):
         after[i] = max(after[i], placement.transfer_between_us(i, j) + blocks[j].time_us + after[j])
-    used = [here for here in map(placement.on, range(placement.devices)) if here]
+    groups = [here for d in range(placement.devices) if (here := placement.on(d))] + [(i,) for i in range(len(blocks))]
     return max(
-        min(heads[i] for i in here) + micro_batches * sum(blocks[i].time_us for i in here) + min(after[i] for i in here)
-        for here in used
+        min(heads[i] for i in group)
+        + micro_batches * sum(blocks[i].time_us for i in group)
+        + min(after[i] for i in group)
+        for group in groups
     )

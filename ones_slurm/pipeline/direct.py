@@ -68,13 +68,14 @@ def direct(
 
 
 def lower_bound(grid: Grid, micro_batches: int) -> int:
-    """No device is done before the way to it, all its work, and the way from it to the end."""
+    """No device is done before the way to it, all its work, and the way from it to the end; nor is any block."""
     heads, tails = _ways(grid)
-    work = [sum(grid.times[i] for i in here) for here in grid.on]
+    groups = [here for here in grid.on if here] + [(i,) for i in range(len(grid.times))]
     return max(
-        min(heads[i] for i in here) + micro_batches * work[d] + min(tails[i] - grid.times[i] for i in here)
-        for d, here in enumerate(grid.on)
-        if here
+        min(heads[i] for i in group)
+        + micro_batches * sum(grid.times[i] for i in group)
+        + min(tails[i] - grid.times[i] for i in group)
+        for group in groups
     )
 
 

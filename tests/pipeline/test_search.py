@@ -178,3 +178,9 @@ def test_the_same_question_gets_the_same_answer() -> None:
 def test_no_micro_batches_is_wrong_use() -> None:
     with pytest.raises(UsageError, match="0 micro-batches"):
         search(by_name("V2"), 0)
+
+
+def test_the_bound_of_one_deep_micro_batch_is_its_critical_path() -> None:
+    answer = search(by_name("M1000"), 1, 1)
+    assert answer.proven
+    assert answer.verdict.makespan_us == by_name("M1000").critical_path_us == 4002
