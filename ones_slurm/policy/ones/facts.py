@@ -28,13 +28,15 @@ MAX_SPEEDS = 64
 class Limits(msgspec.Struct, frozen=True):
     """The batch sizes that a job may use; global ones in samples, `min_local` and `max_local` in samples a GPU.
 
-    `fixed` where nobody allowed another batch than the base one.
+    A job that says how many samples fit on a GPU can also accumulate gradients; of others only the batch that they began
+    with is known to fit, and that they cannot is assumed.
     """
 
     base: float
     largest: float
     min_local: float
     max_local: float
+    accumulates: bool
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -123,9 +125,18 @@ def _limits(job: JobView, progress: Progress) -> Limits:
     else:
         largest = base if job.batch == 0 or not job.speeds else max(base, largest)
     largest = max(largest, base)
-    max_local = bounded(told.get("max_local_batch"), 1.0, MAX_BATCH) or largest
+    fits = bounded(told.get("max_local_batch"), 1.0, MAX_BATCH)
+    max_local = fits or max(base / _fewest_gpus(job), 1.0)
     min_local = bounded(told.get("min_local_batch"), 1.0, max_local) or 1.0
-    return Limits(base, largest, min_local, max_local)
+    return Limits(base, largest, min_local, max_local, fits is not None)
+
+
+def _fewest_gpus(job: JobView) -> int:
+    """GPUs at the smallest size that the user allows, for which the script's own batch was chosen."""
+    if job.wish is not None and job.wish.gpus is not None:
+        return max(job.wish.gpus.low, 1)
+    nodes = job.wish.nodes.low if job.wish is not None and job.wish.nodes is not None else job.asked_nodes
+    return max(nodes, 1) * max(job.gpus_per_node, 1)
 
 
 def _noise(progress: Progress, limits: Limits) -> float:

@@ -36,7 +36,8 @@ def batch_ladder(model: SpeedModel, limits: Limits, sizes: Sizes) -> tuple[Float
     """(sizes, batches) global batches in samples, and samples a second at each; 0 where a size has no batch at all."""
     gpus, nodes = np.array(sizes[0], float)[:, None], np.array(sizes[1], float)[:, None]
     low = np.maximum(limits.base, limits.min_local * gpus)
-    span = np.maximum(limits.largest / low, 1.0)
+    largest = limits.largest if limits.accumulates else np.minimum(limits.largest, limits.max_local * gpus)
+    span = np.maximum(largest / low, 1.0)
     batch = low * span ** (np.arange(BATCHES) / (BATCHES - 1.0))
     share = batch / gpus
     passes = np.ceil(share / limits.max_local - 1e-9)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ones_slurm.model.cluster import JobView
+from ones_slurm.policy.ones.facts import credible
 from ones_slurm.policy.ones.progress import Curve, curve_of
 
 LEAST_EPOCHS = 2.0  # before a job is scaled or predicted
@@ -65,7 +66,8 @@ def _limit(job: JobView, gpus: int) -> Limit:
     if not job.gpus:
         if epochs_done(job) < LEAST_EPOCHS:
             return Limit(0, 1)
-        last = job.speeds[-1].gpus if job.speeds else 1
+        measured = credible(job.speeds)
+        last = min(measured[-1].gpus, gpus) if measured else 1
         return Limit(last, last)
     if epochs_done(job) < LEAST_EPOCHS:
         return Limit(job.gpus, job.gpus)

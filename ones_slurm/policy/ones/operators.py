@@ -16,21 +16,16 @@ CHANGES = 3.0
 
 def refresh(options: Options, choice: Ints) -> Ints:
     """(K, J) candidates without options that are not allowed, and within the pools: late jobs give way first."""
-    jobs = np.arange(choice.shape[1])
-    choice = np.where(np.isfinite(options.cost[jobs[None, :], choice]), choice, 0)
-    stuck = ~np.isfinite(options.cost[:, 0])  # may not be moved now
-    if stuck.any():
-        choice[:, stuck] = options.cost[stuck].argmin(axis=1)
-    order = np.concatenate([options.order[stuck[options.order]], options.order[~stuck[options.order]]])
-    units, pool = options.units[choice[:, order]], options.pool[choice[:, order]]
+    jobs, order = np.arange(choice.shape[1]), options.order
+    least = np.where(np.isfinite(options.cost), options.units, np.iinfo(int).max).argmin(axis=1)  # (J,) 0: may wait
+    choice = np.where(np.isfinite(options.cost[jobs[None, :], choice]), choice, least)
+    kept, there = options.units[least], options.pool[least]
+    units, pool = options.units[choice], options.pool[choice]
     over = np.zeros(units.shape, bool)
     for p, room in enumerate(options.pools):
-        over |= (pool == p) & (np.where(pool == p, units, 0).cumsum(axis=1) > room)
-    fitting = choice[:, order]
-    fitting[over & ~stuck[order]] = 0
-    choice = choice.copy()
-    choice[:, order] = fitting
-    return choice
+        more = np.where(pool == p, np.where(there == p, units - kept, units), 0)[:, order].cumsum(axis=1)
+        over[:, order] |= (pool[:, order] == p) & (more > room - kept[there == p].sum())
+    return np.where(over, least, choice)
 
 
 def crossover(parents: Ints, rng: np.random.Generator) -> Ints:

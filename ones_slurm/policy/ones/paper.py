@@ -13,6 +13,7 @@ import numpy as np
 from ones_slurm.model.cluster import Allocation, ClusterView, JobState, JobView
 from ones_slurm.model.plan import Plan, Target
 from ones_slurm.policy.ones import genome
+from ones_slurm.policy.ones.facts import credible
 from ones_slurm.policy.ones.goodput import Ints
 from ones_slurm.policy.ones.limits import LEAST_EPOCHS, batch_at_gpus, epochs_done, known_curve, limits_of
 from ones_slurm.policy.ones.progress import fit_predictor
@@ -72,7 +73,7 @@ def _evolve(view: ClusterView, jobs: Sequence[JobView], now: Ints, limits: Ints,
 def _throughput(job: JobView, gpus: int) -> Floats:
     """(GPUs + 1,) samples a second: the mean of what was measured at a size, straight lines between, through (0, 0)."""
     measured: dict[int, list[float]] = {}
-    for speed in job.speeds:
+    for speed in credible(job.speeds):
         measured.setdefault(speed.gpus, []).append(speed.local_batch * speed.gpus / speed.step_s)
     sizes = sorted(measured)
     rates = [float(np.mean(measured[size][-5:])) for size in sizes]

@@ -31,6 +31,7 @@ KAPPAS = np.array([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
 # The expectation of what is left exists only beyond one epoch (κ a > 1); nearer to it, it means nothing (ours).
 LEAST_A = 1.5
 LOSS_CAP = 100.0
+MAX_EPOCHS = 1e5
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -68,7 +69,7 @@ class Predictor(msgspec.Struct, frozen=True):
         else:
             x = (np.array([curve.features]) - self.mean) / self.scale
             to_come = float(_to_come(self.weights, np.clip(x, -4.0, 4.0))[0][0])
-        return Share(self.kappa * max(curve.epochs, 0.1), self.kappa * to_come)
+        return Share(self.kappa * max(curve.epochs, 0.1), self.kappa * min(to_come, MAX_EPOCHS))
 
 
 def curve_of(progress: Progress) -> Curve | None:
@@ -86,7 +87,7 @@ def curve_of(progress: Progress) -> Curve | None:
     accuracy = bounded(progress.metrics.get("accuracy"), 0.0, 1.0)
     known_loss = min(loss, LOSS_CAP) if loss is not None else 0.0
     fallen = 1.0 - known_loss / min(first, LOSS_CAP) if first is not None and loss is not None else 0.0
-    epochs = samples / each
+    epochs = min(samples / each, MAX_EPOCHS)
     base = np.log(float(progress.base_batch)) if progress.base_batch else 0.0
     features = (float(np.log(each)), float(np.log1p(epochs)), known_loss, fallen, accuracy or 0.0, float(base))
     return Curve(samples, epochs, features)

@@ -56,20 +56,24 @@ class _Serving:
             self.held_s = np.where(at.held > 0, at.left / at.held_rate, np.inf)
         self.cost = (1.0 + self.price[:, None] * at.units) * self.time_s
         self.below = grow_below(at)
-        self.free = at.pools - at.held_in[at.fixed].sum(axis=0)
-        self.given = np.where(at.fixed, at.held, 0)
+        self.given = np.where(at.fixed, at.held, at.least)
         self.pool = np.where(at.held > 0, at.held_in.argmax(axis=1), -1)
+        self.free = at.pools - at.held_in[at.fixed].sum(axis=0)
+        for j in np.flatnonzero(~at.fixed & (at.least > 0)).tolist():
+            self.free[self.pool[j]] -= at.least[j]
 
     def serve(self) -> tuple[Ints, Ints]:
         shrunk: list[int] = []
         for j in self.rows:
             if self.at.fixed[j]:
                 continue
+            if self.at.least[j]:
+                self.free[self.pool[j]] += self.at.least[j]
             if self.free.max() <= 0:
                 break
-            pool = self._pool_for(j)
+            pool = int(self.pool[j]) if self.at.least[j] else self._pool_for(j)
             free = int(self.free[pool]) if pool >= 0 else 0
-            size = self._size(j, free)
+            size = max(self._size(j, free), int(self.at.least[j]))
             if size < self.at.held[j]:
                 shrunk.append(j)
             self._give(j, pool, size)

@@ -107,6 +107,7 @@ def options_of(at: Situation, anchor: tuple[Ints, Ints] | None = None) -> Option
         kept = cost[every, chosen]
         cost += depart[:, None]
         cost[every, chosen] = kept
+    cost[at.least > 0, 0] = np.inf
     fixed = at.fixed & (held > 0)
     cost[at.fixed] = np.inf  # who cannot be moved now has one option
     cost[every[at.fixed], np.where(fixed, held, 0)[at.fixed]] = 0.0

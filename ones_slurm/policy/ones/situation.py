@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ones_slurm.model.cluster import ClusterView, JobState, JobView, NodeView, Speed
+from ones_slurm.model.cluster import ClusterView, JobState, JobView, NodeView, Past, Speed
 from ones_slurm.model.pools import fits, kind_of
 from ones_slurm.policy.ones.facts import Facts, Kind, credible, facts_of, kinds_of
 from ones_slurm.policy.ones.goodput import MAX_RAMP, UNKNOWN_S, Ints, Sizes, known_curve, unknown_curve, useful
-from ones_slurm.policy.ones.progress import Predictor, curve_of, fit_predictor
+from ones_slurm.policy.ones.progress import curve_of, fit_predictor
 from ones_slurm.policy.ones.throughput import Floats, fit_speeds
 from ones_slurm.policy.sizes import claims_nodes, size_bounds
 
@@ -58,6 +58,7 @@ class Situation:
     known: Bools  # (J,)
     move_s: Floats  # (J,)
     fixed: Bools  # (J,) may not be moved now
+    least: Ints  # (J,) units that it must have: whole nodes are taken from a running job only down to its minimum
     base: Floats  # (J,) base batch
 
     @property
@@ -81,11 +82,10 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
     pools, may, held_in, nodes_of = _pools(room, jobs)
     capacity = int(max(pools.sum(), 1))
     bounds = [_bounds(job, view, capacity) for job in jobs]
-    held = np.array([len(job.nodes) if whole else job.gpus for job in jobs], int)
+    held = held_in.sum(axis=1)
     units = _grid(1 if whole else per_node, capacity, {int(n) for n in held if n} | {low for low, _ in bounds})
     kinds = kinds_of(view.past) if history else {}
-    predictor = fit_predictor(view.past) if history else Predictor()
-    frame = _Frame(units, 0 if whole else per_node, predictor)
+    frame = _Frame(units, 0 if whole else per_node, view.past if history else ())
     rows = [_row(job, frame, int(held[j]), bounds[j], kinds.get((job.user, job.recipe))) for j, job in enumerate(jobs)]
     shape = (len(jobs), len(units))
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * 8
@@ -110,7 +110,8 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
         held_batch=held_batch,
         known=known.astype(bool),
         move_s=np.full(len(jobs), max(view.pause_s, 0.0)),
-        fixed=np.array([_is_fixed(job) for job in jobs], bool),
+        fixed=np.array([_is_fixed(job, view) for job in jobs], bool),
+        least=_least(allowed, np.array(units), held) if whole else np.zeros(len(jobs), int),
         base=base,
     )
 
@@ -120,14 +121,14 @@ class _Frame(NamedTuple):
 
     units: tuple[int, ...]
     per_node: int
-    predictor: Predictor
+    past: tuple[Past, ...]
 
 
 def _row(
     job: JobView, frame: _Frame, held: int, bounds: tuple[int, int], kind: Kind | None
 ) -> tuple[Floats, Bools, Floats, float, float, float, bool, float]:
     """(goodput, allowed, batch) by size, what is left, goodput and batch at the held size, known, base batch."""
-    units, per_node, predictor = frame
+    units, per_node, past_jobs = frame
     facts = facts_of(job, kind)
     past = kind.speeds if kind is not None else ()
     sizes = _sizes(units, max(job.gpus_per_node, 1), per_node)
@@ -146,17 +147,19 @@ def _row(
     most = max(MAX_RAMP * model.most_gpus, first)
     goodput, batch = known_curve(facts, model, sizes)
     allowed &= np.array(sizes[0]) <= most
-    left = _left(job, facts, predictor, float(goodput.max(initial=0.0)))
+    left = _left(job, facts, past_jobs, float(goodput.max(initial=0.0)))
     rate = max(float(goodput[at]), LEAST_RATE) if held else 0.0
     return goodput, allowed, batch, left, rate, float(batch[at]), True, facts.limits.base
 
 
-def _left(job: JobView, facts: Facts, predictor: Predictor, fastest: float) -> float:
-    """Samples to come: as the job says, or by its curve if it does not know its own end, or else as many as are done."""
+def _left(job: JobView, facts: Facts, past: tuple[Past, ...], fastest: float) -> float:
+    """Samples to come: as the job says, or by its curve where it does not know its end, or as many as are done."""
     if facts.left is not None:
         return facts.left
     curve = curve_of(job.progress) if job.progress is not None else None
-    return predictor.share(curve).left(facts.done) if curve is not None else max(facts.done, UNKNOWN_S * fastest)
+    return (
+        fit_predictor(past).share(curve).left(facts.done) if curve is not None else max(facts.done, UNKNOWN_S * fastest)
+    )
 
 
 def _from_progress(job: JobView, facts: Facts) -> tuple[Speed, ...]:
@@ -202,6 +205,9 @@ def _pools(
                 False
             ]
     may = np.array([allowed[job.partition, job.gpus_per_node] for job in jobs], bool).reshape(len(jobs), len(pools))
+    for j, job in enumerate(jobs):
+        if job.move is not None:  # the nodes that it is on its way to count as its own
+            held_in[j, int(np.argmax(np.where(may[j], pools, -1)))] += max(job.move.nodes - int(held_in[j].sum()), 0)
     nodes_of = tuple(frozenset(name for name, at in pool_of.items() if at == p) for p in range(len(pools)))
     return pools, may | (held_in > 0), held_in, nodes_of
 
@@ -215,8 +221,15 @@ def _bounds(job: JobView, view: ClusterView, capacity: int) -> tuple[int, int]:
     return job.wish.gpus.low, min(job.wish.gpus.high, capacity)
 
 
-def _is_fixed(job: JobView) -> bool:
-    return job.move is not None or job.state not in (JobState.PENDING, JobState.RUNNING)
+def _is_fixed(job: JobView, view: ClusterView) -> bool:
+    stuck = view.can_reallocate and bool(job.allocation) and not job.requeueable
+    return stuck or job.move is not None or job.state not in (JobState.PENDING, JobState.RUNNING)
+
+
+def _least(allowed: Bools, units: Ints, held: Ints) -> Ints:
+    """(J,) the smallest size of each running job."""
+    smallest = np.where(allowed & (units <= held[:, None]), units, held[:, None]).min(axis=1, initial=1 << 40)
+    return np.where(held > 0, smallest, 0)
 
 
 def _served_gpu_s(job: JobView, now_s: float | None = None) -> float:
