@@ -28,8 +28,8 @@ MAX_SPEEDS = 64
 class Limits(msgspec.Struct, frozen=True):
     """The batch sizes that a job may use; global ones in samples, `min_local` and `max_local` in samples a GPU.
 
-    A job that says how many samples fit on a GPU can also accumulate gradients; of others only the batch that they began
-    with is known to fit, and that they cannot is assumed.
+    A job that says how many samples fit on a GPU can also accumulate gradients; of others only the batch that they
+    began with is known to fit, and that they cannot is assumed.
     """
 
     base: float

@@ -111,7 +111,7 @@ def test_the_published_policy_has_no_opinion_on_whole_nodes():
     requeue=st.booleans(),
     total=st.integers(1, 10**9),
 )
-def test_every_plan_passes_the_guard(policy, low, more, count, running, shrink, requeue, total):
+def test_every_plan_passes_the_guard(policy, *, low, more, count, running, shrink, requeue, total):
     free = list(range(count))
     jobs = []
     for number, least in enumerate(low):
