@@ -133,6 +133,32 @@ def test_what_if_can_take_long_whole_node_jobs_as_elastic(folder):
     assert "jobs without a wish that held whole nodes for 30 min or more could be moved" in out
 
 
+def test_what_if_reads_json_of_old_and_new_releases_alike(folder):
+    def job(number, state, times, limit, **more):
+        start, end = times
+        return {
+            "job_id": number,
+            "user": "ada",
+            "partition": "gpu",
+            "name": "train",
+            "nodes": "c[1-2]",
+            "state": {"current": state},
+            "time": {"submission": 1000, "eligible": 1000, "start": start, "end": end, "limit": limit},
+            "tres": {"allocated": [{"type": "gres", "name": "gpu", "count": 8}, {"type": "node", "count": 2}]},
+            **more,
+        }
+
+    old = job(1, "COMPLETED", (1100, 9000), None, array={"job_id": 7, "task_id": 3}, exit_code={"return_code": 0})
+    unlimited = {"set": False, "infinite": True, "number": 0}
+    new = job(2, ["COMPLETED"], (9100, 9200), unlimited, comment={"job": "ones:nodes=1-2"})
+    (folder / "saved.json").write_text(json.dumps({"meta": {}, "jobs": [old, new]}))
+    out = called("sim", "whatif", "--from", "saved.json", "-P", "slurm").stdout
+    assert "2 jobs on 2 nodes with 8 GPUs" in out
+    assert "Elastic: 1 jobs (2 …)." in out
+    (folder / "broken.json").write_text('{"jobs": [{"job_id": "x"')
+    assert "broken.json is no answer of sacct --json" in called("sim", "whatif", "--from", "broken.json", code=2).stderr
+
+
 def test_what_if_of_a_dump_without_jobs(folder):
     (folder / "empty.txt").write_text(SACCT.splitlines()[0] + "\n")
     assert "no job is left to be simulated" in called("sim", "whatif", "--from", "empty.txt", code=2).stderr
