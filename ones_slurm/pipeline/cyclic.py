@@ -47,7 +47,7 @@ def repetend(
     With `shortest` its latency is minimised, which keeps warm-up and cool-down short. `doubtful`: there is probably
     none, and that is to be proved.
     """
-    model = _Model(grid, period, copies, doubtful=doubtful)
+    model = _Model(grid, period, copies, doubtful=doubtful, shortest=shortest)
     if hint is not None:
         model.hint(hint)
     if shortest:
@@ -59,7 +59,7 @@ def repetend(
 
 
 class _Model:
-    def __init__(self, grid: Grid, period: int, copies: int, *, doubtful: bool) -> None:
+    def __init__(self, grid: Grid, period: int, copies: int, *, doubtful: bool, shortest: bool) -> None:
         self.grid, self.period, self.copies = grid, period, copies
         self.cp = cp_model.CpModel()
         self.deepest = _deepest(grid, period, copies)
@@ -69,7 +69,11 @@ class _Model:
         busy = [sum(i in here for here in grid.on) * grid.times[i] for i in blocks]
         self.anchor = (0, max(blocks, key=lambda i: (busy[i], -i)))
         self.phase = {key: cp.new_int_var(0, 0 if key == self.anchor else period - 1, "") for key in keys}
-        self.turn = {key: cp.new_int_var(0, self.deepest, "") for key in keys}
+        # A part of the graph that nothing connects with the rest may move by whole periods. Its only source begins in
+        # the first one, or for the shortest latency perhaps in the second, if another part begins late in the first.
+        self.firsts = _firsts(grid)
+        latest = {(0, source): int(shortest) for source in self.firsts.values()}
+        self.turn = {key: cp.new_int_var(0, latest.get(key, self.deepest), "") for key in keys}
         self.start = {key: period * self.turn[key] + self.phase[key] for key in keys}
         for edge in grid.edges:
             for c in range(copies):
@@ -150,11 +154,14 @@ class _Model:
         self.cp.minimize(latency)
 
     def hint(self, known: Repetend) -> None:
+        """Where a known repetend has its blocks, moved to where this model looks for them."""
         c, i = self.anchor
-        shift = -known.starts[c][i] % self.period
+        rotation = -known.starts[c][i] % self.period
+        turns = {block: (known.starts[0][first] + rotation) // self.period for block, first in self.firsts.items()}
         for (c, i), phase in self.phase.items():
-            self.cp.add_hint(phase, (known.starts[c][i] + shift) % self.period)
-            self.cp.add_hint(self.turn[c, i], (known.starts[c][i] + shift) // self.period)
+            start = known.starts[c][i] + rotation
+            self.cp.add_hint(phase, start % self.period)
+            self.cp.add_hint(self.turn[c, i], start // self.period - turns.get(i, 0))
 
     def read(self, solver: cp_model.CpSolver, *, shortest: bool) -> Repetend:
         values = {key: solver.value(start) for key, start in self.start.items()}
@@ -186,6 +193,23 @@ def _deepest(grid: Grid, period: int, copies: int) -> int:
     step = max((edge.delay + period - 1) // period for edge in grid.edges) if grid.edges else 1
     ahead = sum(sorted(((e.delay + period - 1) // period for e in grid.edges), reverse=True)[: len(grid.times) - 1])
     return min(len(grid.times) * step, ahead) + copies
+
+
+def _firsts(grid: Grid) -> dict[int, int]:
+    """For each block of a connected part that has one source and leaves no memory behind: that source."""
+    part = list(range(len(grid.times)))
+    for edge in grid.edges:
+        old, new = part[edge.consumer], part[edge.producer]
+        part = [new if at == old else at for at in part]
+    consumers = {edge.consumer for edge in grid.edges}
+    found = {}
+    for name in set(part):
+        members = [i for i, at in enumerate(part) if at == name]
+        sources = [i for i in members if i not in consumers]
+        balanced = all(sum(grid.memory[i] for i in here if part[i] == name) == 0 for here in grid.on)
+        if len(sources) == 1 and balanced:
+            found.update(dict.fromkeys(members, sources[0]))
+    return found
 
 
 def _critical(grid: Grid) -> int:
