@@ -38,9 +38,7 @@ def test_a_size_that_was_tried_is_known_best():
 @given(
     st.lists(
         st.builds(
-            lambda gpus, local, compute, sync: Speed(
-                -(-gpus // 4), gpus, local, compute + sync, sync if gpus > 1 else 0.0
-            ),
+            lambda gpus, local, compute, sync: Speed(-(-gpus // 4), gpus, local, compute + sync, sync * (gpus > 1)),
             gpus=st.integers(1, 64),
             local=st.integers(1, 1000),
             compute=st.floats(1e-4, 10.0),
