@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ones_slurm.model.cluster import ClusterView, JobState, JobView, NodeView, Past, Speed
 from ones_slurm.model.pools import fits, kind_of
-from ones_slurm.policy.ones.facts import Facts, Kind, credible, facts_of, kinds_of
+from ones_slurm.policy.ones.facts import Facts, Kind, bounded, credible, facts_of, kinds_of
 from ones_slurm.policy.ones.goodput import MAX_RAMP, UNKNOWN_S, Ints, Sizes, known_curve, unknown_curve, useful
 from ones_slurm.policy.ones.progress import curve_of, fit_predictor
 from ones_slurm.policy.ones.throughput import Floats, fit_speeds
@@ -27,6 +27,8 @@ Bools = NDArray[np.bool_]
 LEAST_LEFT = 0.02
 # Sizes grow by whole nodes up to here and by an eighth beyond, which keeps the tables of large clusters small (ours).
 DENSE_SIZES = 16
+# More GPU time than any job ever had, in which all sums stay finite (ours: 30,000 years of one GPU).
+MAX_SERVED_GPU_S = 1e12
 # Samples a second of a job that holds GPUs on which no batch that is allowed would fit (ours: no division by zero).
 LEAST_RATE = 1e-6
 
@@ -236,7 +238,7 @@ def _served_gpu_s(job: JobView, now_s: float | None = None) -> float:
     present = (
         job.gpus * max((now_s or 0.0) - job.start_s, 0.0) if now_s is not None and job.start_s is not None else 0.0
     )
-    return max(job.served_gpu_s, 0.0) + present
+    return min((bounded(job.served_gpu_s, 0.0, MAX_SERVED_GPU_S) or 0.0) + present, MAX_SERVED_GPU_S)
 
 
 def _least_left(now_s: float, jobs: Sequence[JobView]) -> Floats:
