@@ -99,15 +99,25 @@ def _store(rank: int, size: int, env: Mapping[str, str]) -> Any:
     if listening is not None:
         os.set_inheritable(int(listening), False)
         _must_listen(int(listening))
-    return TCPStore(
-        env["MASTER_ADDR"],
-        int(env["MASTER_PORT"]),
-        size,
-        rank == 0,
-        WAIT_AT_MOST,
-        wait_for_workers=False,
-        master_listen_fd=None if listening is None else int(listening),
-    )
+
+    def store(*, libuv: bool) -> TCPStore:
+        return TCPStore(
+            env["MASTER_ADDR"],
+            int(env["MASTER_PORT"]),
+            size,
+            rank == 0,
+            WAIT_AT_MOST,
+            wait_for_workers=False,
+            master_listen_fd=None if listening is None else int(listening),
+            use_libuv=libuv,
+        )
+
+    try:
+        return store(libuv=True)
+    except RuntimeError as error:
+        if "libuv support" not in str(error):
+            raise
+        return store(libuv=False)  # Debian builds its torch without, and torch has no way to ask before
 
 
 def _must_listen(descriptor: int) -> None:
