@@ -49,6 +49,12 @@ def _cluster_options(function: Callable[..., None]) -> Callable[..., None]:
             ),
             click.option("--seed", type=click.IntRange(0), default=1, show_default=True),
             click.option("--node-fails-after", type=click.FloatRange(0), default=0.0, help="mean hours; 0: never"),
+            click.option(
+                "--contention",
+                type=click.FloatRange(0, 0.9),
+                default=0.0,
+                help="share of its speed that a job on several nodes loses to another one there",
+            ),
             click.option("--keep-going", is_flag=True, help="leave bad rows and too large jobs out, and count them"),
         )
     ):
@@ -260,6 +266,7 @@ def _setting(
     profiles: Path | None,
     seed: float,
     node_fails_after: float,
+    contention: float,
 ) -> Setting:
     import msgspec
 
@@ -275,6 +282,7 @@ def _setting(
         profiles=profiles,
         seed=int(seed),
         mean_up_s=node_fails_after * 3600.0,
+        contention=contention,
     )
     if site is not None:
         settings = load_site(site)

@@ -270,7 +270,9 @@ class ImaginedCluster:
         job.speeds = (*job.speeds, speed)
 
     def _next_turn(self, job: Job) -> None:
-        self._clock.at(self.now() + max(job.truth.until_turn_s(), 0.0), Due.TURN, (Due.TURN, job, job.version))
+        self._clock.at(
+            self.now() + max(job.truth.until_turn_s(), 0.0) / job.pace, Due.TURN, (Due.TURN, job, job.version)
+        )
 
 
 def _same_shape(one: Speed, other: Speed) -> bool:

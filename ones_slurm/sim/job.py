@@ -65,6 +65,7 @@ class Job:
     version: int = 0
     training: bool = False
     talks: bool = False  # whether it reports progress
+    pace: float = 1.0  # of what its GPUs could do, when others are in its way
     seen_s: float = 0.0  # up to here its work is counted
     start_s: float | None = None
     first_start_s: float | None = None
@@ -96,7 +97,7 @@ class Job:
     def catch_up(self, now_s: float) -> None:
         """Counts the work done until now."""
         if self.training:
-            self.truth.advance(now_s - self.seen_s)
+            self.truth.advance((now_s - self.seen_s) * self.pace)
         self.seen_s = now_s
 
     def past(self) -> Past:

@@ -1,11 +1,13 @@
 """An imagined cluster that gives any GPUs to any job, as the clusters of the scheduling literature do."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from ones_slurm.model.cluster import JobState
+from ones_slurm.model.cluster import JobState, NodeView
 from ones_slurm.model.plan import Action, Outcome, Reallocate, Rebatch, Status
+from ones_slurm.model.settings import Costs
 from ones_slurm.sim.cluster import ImaginedCluster
+from ones_slurm.sim.faults import Outage
 from ones_slurm.sim.job import Job, Submission
 
 
@@ -14,7 +16,23 @@ class SharedCluster(ImaginedCluster):
 
     After each change of its GPUs, its start included, a job makes no progress for `costs.start_s`, and for
     `costs.save_s` more when it had some before.
+
+    `contention` is the share of its speed that a job on several nodes loses while another such job trains on one of
+    them; the evaluation of Pollux (section 5.3) calls this interference, and tries up to a half.
     """
+
+    def __init__(
+        self,
+        nodes: Sequence[NodeView],
+        work: Iterable[Submission],
+        costs: Costs,
+        *,
+        every_s: float = 0.0,
+        outages: Sequence[Outage] = (),
+        contention: float = 0.0,
+    ) -> None:
+        self._contention = contention
+        super().__init__(nodes, work, costs, every_s=every_s, outages=outages)
 
     def act(self, actions: Sequence[Action]) -> list[Outcome]:
         refused = {id(action): reason for action in actions if (reason := self._obstacle(action))}
@@ -40,9 +58,32 @@ class SharedCluster(ImaginedCluster):
     def admit(self, what: Submission) -> Job:
         return Job(what, what.begin(), asked_nodes=what.gpus, gpus_per_node=1, asked_gpus=what.gpus, batch=what.batch)
 
+    def start_training(self, job: Job) -> None:
+        job.pace = 1.0
+        super().start_training(job)
+        self._contend(job)
+
+    def stop_training(self, job: Job) -> None:
+        super().stop_training(job)
+        self._contend(job)
+
     def put_back(self, job: Job) -> None:
         self.release(job)
         job.state = JobState.PENDING
+
+    def _contend(self, cause: Job) -> None:
+        """Finds anew who is in whose way, after one job began or ceased to train."""
+        if not self._contention or len(cause.allocation) < 2:
+            return
+        wide = [job for job in self.live.values() if job.training and len(job.allocation) > 1]
+        users = Counter(name for job in wide for name, _ in job.allocation)
+        for job in wide:
+            pace = 1.0 - self._contention if any(users[name] > 1 for name, _ in job.allocation) else 1.0
+            if pace != job.pace:
+                job.catch_up(self.now())
+                job.pace = pace
+                job.version += 1
+                self._next_turn(job)
 
     def _obstacle(self, action: Action) -> str:
         job = self.live.get(action.job_id)

@@ -64,6 +64,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 1
     mean_up_s: float = 0.0
     mean_down_s: float = 3600.0
+    contention: float = 0.0
 
     @property
     def gpus(self) -> int:
@@ -126,7 +127,7 @@ def simulate_jobs(
     if whole and (policy in PEERS or policy == "srtf"):
         raise UsageError(f"policy {policy} hands out single GPUs", hint="leave out --whole-nodes; or equal, fifo, ones")
     kind: type[ImaginedCluster] = WholeNodeCluster if whole else SharedCluster
-    more = {"allowed": setting.moves} if whole else {}
+    more = {"allowed": setting.moves} if whole else {"contention": setting.contention}
     every_s = setting.interval_s if setting.by_clock else 0.0
     outages = _outages(work, setting, nodes)
     cluster = kind(nodes, work, setting.costs, every_s=every_s, outages=outages, **more)

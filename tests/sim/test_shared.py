@@ -111,3 +111,24 @@ def test_by_the_clock_events_count_only_at_its_ticks():
 def test_a_job_larger_than_the_cluster_is_refused_by_name():
     with pytest.raises(UsageError, match="job big needs 9 GPUs, and the cluster has 8"):
         SharedCluster(nodes(2), [traced("big", gpus=9)], FREE)
+
+
+def test_jobs_that_span_nodes_slow_each_other_down_only_while_they_share_one():
+    """Each needs 100 s alone and half as much speed beside the other: b is alone again once a has ended."""
+    work = [traced("a", gpus=4, run_s=100), traced("b", gpus=4, run_s=150)]
+    cluster = SharedCluster(nodes(2), work, FREE, contention=0.5)
+    cluster.wait(0)
+    cluster.act([put("a", 1, ("n1", 2), ("n2", 2)), put("b", 1, ("n1", 2), ("n2", 2))])
+    cluster.wait(1e9)
+    assert cluster.now() == 200
+    cluster.wait(1e9)
+    assert cluster.now() == 250
+
+
+def test_jobs_on_nodes_of_their_own_are_in_nobodys_way():
+    work = [traced("a", gpus=4, run_s=100), traced("b", gpus=4, run_s=100)]
+    cluster = SharedCluster(nodes(2), work, FREE, contention=0.5)
+    cluster.wait(0)
+    cluster.act([put("a", 1, ("n1", 4)), put("b", 1, ("n2", 4))])
+    cluster.wait(1e9)
+    assert cluster.now() == 100

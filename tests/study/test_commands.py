@@ -28,7 +28,7 @@ SACCT = """JobID|User|Account|Partition|JobName|State|Submit|Eligible|Start|End|
 
 def test_the_options_are_these():
     """A change here is a change for every script that calls us: keep old names working, and say so in the changelog."""
-    cluster = "--at-once --gpus-per-node --interval --keep-going --node-fails-after --nodes --profiles --seed --start-s"
+    cluster = "--at-once --contention --gpus-per-node --interval --keep-going --node-fails-after --nodes --profiles --seed --start-s"
     shared = {*cluster.split(), "--whole-nodes", "--json"}
     found = {
         f"{group} {name}": {max(param.opts, key=len) for param in sub.params if param.opts[0].startswith("-")}

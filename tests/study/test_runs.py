@@ -112,8 +112,8 @@ def run_one(policy, nodes, work, seed):
     assert all(job.end_s >= job.what.submit_s for job in cluster.ended)
 
 
-@pytest.mark.parametrize("policy", ["slurm", "fifo", "equal"])
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.parametrize("policy", ["slurm", "fifo", "equal", "psrpt"])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(workload=workloads())
 def test_no_invariant_breaks_in_an_imagined_slurm(policy, workload):
     nodes, work, seed = workload
@@ -127,6 +127,14 @@ def test_no_invariant_breaks_in_an_imagined_slurm(policy, workload):
     )
     result = simulate_jobs(work, policy, setting, nodes)
     assert result.figures.jobs == len(work)
+
+
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(workload=workloads())
+def test_nor_with_the_evolutionary_search_which_takes_its_time(workload):
+    nodes, work, _ = workload
+    setting = Setting(whole_nodes=True, by_clock=False, interval_s=60.0)
+    assert simulate_jobs(work, "ones", setting, nodes).figures.jobs == len(work)
 
 
 class Overbooks:
