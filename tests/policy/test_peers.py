@@ -1,6 +1,5 @@
 """The peers on views small enough to decide by hand."""
 
-
 import numpy as np
 import pytest
 from hypothesis import given
