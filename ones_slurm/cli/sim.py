@@ -11,55 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ones_slurm.cli.imagined import cluster_options, setting_of
+
 if TYPE_CHECKING:
     from ones_slurm.sim.trace import Row
     from ones_slurm.study.setting import Result, Setting
     from ones_slurm.study.whatif import Month
 
 VERSION = 1
-
-
-def _cluster_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The options that describe the imagined cluster, in the order of the help."""
-    for option in reversed(
-        (
-            click.option("--nodes", type=click.IntRange(1), default=16, show_default=True),
-            click.option("--gpus-per-node", type=click.IntRange(1), default=4, show_default=True),
-            click.option(
-                "--whole-nodes", is_flag=True, help="imagine Slurm: jobs start by themselves and hold whole nodes"
-            ),
-            click.option(
-                "--interval",
-                type=click.FloatRange(1),
-                default=60.0,
-                show_default=True,
-                help="seconds between decisions",
-            ),
-            click.option("--at-once", is_flag=True, help="decide at once when something happens, not at the interval"),
-            click.option(
-                "--start-s",
-                type=click.FloatRange(0),
-                help="a start or move costs so long  [default: the site's; 30]",
-            ),
-            click.option(
-                "--profiles",
-                type=click.Path(path_type=Path, file_okay=False),
-                envvar="ONES_PROFILES",
-                help="folder of measured applications  [default: $ONES_PROFILES]",
-            ),
-            click.option("--seed", type=click.IntRange(0), default=1, show_default=True),
-            click.option("--node-fails-after", type=click.FloatRange(0), default=0.0, help="mean hours; 0: never"),
-            click.option(
-                "--contention",
-                type=click.FloatRange(0, 0.9),
-                default=0.0,
-                help="share of its speed that a job on several nodes loses to another one there",
-            ),
-            click.option("--keep-going", is_flag=True, help="leave bad rows and too large jobs out, and count them"),
-        )
-    ):
-        function = option(function)
-    return function
 
 
 _trace = click.argument("trace", type=click.Path(path_type=Path))
@@ -80,7 +39,7 @@ def command() -> None:
 @command.command(name="run")
 @_trace
 @click.option("-P", "--policy", default="ones", show_default=True, help="who decides")
-@_cluster_options
+@cluster_options
 @click.option("--journal", type=click.Path(path_type=Path), help="write what was decided, as onesd does")
 @_json
 @_html
@@ -100,7 +59,7 @@ def run_(
     """Run TRACE under one policy; --json tells of every job."""
     from ones_slurm.engine.journal import Journal
 
-    setting = _setting(site, **cluster)
+    setting = setting_of(site, **cluster)
     rows = _rows(trace, setting, keep_going=keep_going)
     with Journal.open(journal) if journal is not None else nullcontext() as opened:
         result = _simulated(rows, policy, setting, journal=opened)
@@ -110,7 +69,7 @@ def run_(
 @command.command()
 @_trace
 @_policies
-@_cluster_options
+@cluster_options
 @_json
 @_html
 @click.pass_obj
@@ -126,7 +85,7 @@ def compare(
     **cluster: Any,
 ) -> None:
     """Run TRACE under several policies, side by side."""
-    setting = _setting(site, **cluster)
+    setting = setting_of(site, **cluster)
     rows = _rows(trace, setting, keep_going=keep_going)
     chosen = policies or (("slurm", "fifo", "ones") if setting.whole_nodes else ("first-fit", "tiresias", "ones"))
     results = [_simulated(rows, policy, setting) for policy in chosen]
@@ -137,7 +96,7 @@ def compare(
 @_trace
 @click.option("-P", "--policy", default="ones", show_default=True, help="who decides")
 @click.option("--vary", multiple=True, required=True, metavar="KEY=A,B,…", help="nodes, interval, start-s or seed")
-@_cluster_options
+@cluster_options
 @_json
 @click.pass_obj
 def sweep(
@@ -160,7 +119,7 @@ def sweep(
     runs = []
     for values in itertools.product(*(values for _, values in axes)):
         chosen = dict(zip((key for key, _ in axes), values, strict=True))
-        setting = _setting(site, **(cluster | chosen))
+        setting = setting_of(site, **(cluster | chosen))
         result = _simulated(_rows(trace, setting, keep_going=keep_going), policy, setting)
         label = " ".join(f"{key}={value:g}" for key, value in chosen.items())
         runs.append((chosen, msgspec.structs.replace(result.figures, policy=f"{policy} {label}")))
@@ -252,44 +211,6 @@ def _notes(month: Month, *, unreadable: int) -> list[str]:
     if unreadable:
         notes.append(f"{unreadable} lines are no rows of sacct.")
     return notes + [f"Assumed: {assumption}." for assumption in month.assumed]
-
-
-def _setting(
-    site: str | None,
-    *,
-    nodes: float,
-    gpus_per_node: int,
-    whole_nodes: bool,
-    interval: float,
-    at_once: bool,
-    start_s: float | None,
-    profiles: Path | None,
-    seed: float,
-    node_fails_after: float,
-    contention: float,
-) -> Setting:
-    import msgspec
-
-    from ones_slurm.model.settings import load_site
-    from ones_slurm.study.setting import Setting
-
-    setting = Setting(
-        nodes=int(nodes),
-        gpus_per_node=gpus_per_node,
-        whole_nodes=whole_nodes,
-        interval_s=interval,
-        by_clock=not at_once,
-        profiles=profiles,
-        seed=int(seed),
-        mean_up_s=node_fails_after * 3600.0,
-        contention=contention,
-    )
-    if site is not None:
-        settings = load_site(site)
-        setting = msgspec.structs.replace(setting, costs=settings.costs, moves=settings.moves)
-    if start_s is not None:
-        setting = msgspec.structs.replace(setting, costs=msgspec.structs.replace(setting.costs, start_s=start_s))
-    return setting
 
 
 def _rows(trace: Path, setting: Setting, *, keep_going: bool) -> list[Row]:

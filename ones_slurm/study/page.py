@@ -1,6 +1,7 @@
 """One self-contained HTML page that compares runs: a table and three kinds of pictures, with no link to anywhere."""
 
 import io
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -148,8 +149,15 @@ def _batches(result: Result) -> Figure:
     axes = figure.subplots()
     changing = sorted(result.cluster.ended, key=lambda job: (-len({span.batch for span in job.spans}), job.job_id))
     for job in changing[:BATCH_LINES]:
-        times = [at_s / 3600 for span in job.spans for at_s in (span.from_s, span.until_s)]
-        axes.plot(times, [span.batch for span in job.spans for _ in (0, 1)], label=job.job_id, linewidth=1)
+        times: list[float] = []
+        batches: list[float] = []
+        for span in job.spans:
+            if times and span.from_s / 3600 > times[-1]:  # it held nothing in between
+                times.append(math.nan)
+                batches.append(math.nan)
+            times += [span.from_s / 3600, span.until_s / 3600]
+            batches += [span.batch, span.batch]
+        axes.plot(times, batches, label=job.job_id, linewidth=1)
     axes.set(yscale="log", xlabel="hours", ylabel="samples in a step")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="x-small", ncols=3)
