@@ -91,7 +91,7 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Where `onesd` listens and keeps its journal. `url` is how jobs and commands reach it from other hosts.
 
     `auth = "munge"` wants a credential with each request; `"socket"` trusts the kernel's word on who opened the
-    Unix socket `socket`, for a machine without munge. `admins` may steer and read every job, as root may.
+    Unix socket `socket`, for a machine without munge. `admins` may read every job, as root may.
     """
 
     auth: Literal["munge", "socket"] = "munge"
