@@ -40,6 +40,12 @@ def command() -> None:
     (plain), V4x2 (interleaved), X4 (two directions), M4 (shared embedding), K4 (two branches), NN4 (encoder-decoder),
     ZB4 (split backward), with any number of devices.
     """
+    from importlib.util import find_spec
+
+    from ones_slurm.model.errors import UsageError
+
+    if find_spec("ortools") is None:
+        raise UsageError("OR-Tools is not installed", hint='pip install "ones-slurm[pipeline]"')
 
 
 @command.command()
