@@ -11,7 +11,7 @@ VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "ones_slurm" / "__init__.p
 EXTRAS = {
     "slurm": ["pyslurm"],
     "train": ["torch>=2.6", "mpi4py>=4.0"],
-    "report": ["matplotlib>=3.8", "jinja2>=3.1"],
+    "report": ["matplotlib>=3.8", "jinja2>=3.1", "scipy>=1.11"],
     "pipeline": ["ortools>=9.10"],
     "dev": [
         "pytest>=8.2",
