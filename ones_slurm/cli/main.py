@@ -9,7 +9,20 @@ from ones_slurm.model.errors import OnesError
 from ones_slurm.model.settings import DEFAULT_PATH
 
 # One file each in this folder; a name here is a module that exports `command`.
-SUBCOMMANDS = ("doctor", "lab", "pipeline", "plan", "queue", "report", "show", "sim", "submit", "trace", "version", "why")
+SUBCOMMANDS = (
+    "doctor",
+    "lab",
+    "pipeline",
+    "plan",
+    "queue",
+    "report",
+    "show",
+    "sim",
+    "submit",
+    "trace",
+    "version",
+    "why",
+)
 
 
 class Lazy(click.Group):

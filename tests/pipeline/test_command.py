@@ -47,6 +47,20 @@ def test_show_draws_1f1b_as_the_textbook_does() -> None:
     ]
 
 
+def test_the_options_are_these() -> None:
+    """A change here is a change for every script that calls us."""
+    found = {
+        name: sorted(max(param.opts, key=len) for param in sub.params if param.opts[0].startswith("-"))
+        for name, sub in command.commands.items()
+    }
+    shape = ["--inference", "--memory", "--micro-batches", "--times"]
+    assert found == {
+        "search": sorted([*shape, "--budget", "--json", "--output"]),
+        "show": sorted([*shape, "--preset", "--svg", "--width"]),
+        "profile": ["--device", "--link-gib-per-s", "--output", "--repeats"],
+    }
+
+
 def test_json_is_for_programs() -> None:
     answer = json.loads(ones_pipeline("search", "K4", "-n", "4", "--json", "--budget", "5"))
     assert answer["version"] == 1
