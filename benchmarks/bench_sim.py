@@ -113,4 +113,4 @@ def _with_memory(work: Callable[[str], tuple[int, float]], data: str) -> tuple[i
 
 
 def _row(name: str, value: float, unit: str, goal: float | None, note: str) -> dict[str, Any]:
-    return {"name": name, "value": value, "unit": unit, "goal": goal, "better": "less", "note": note}
+    return {"name": name, "value": value, "unit": unit, "goal": goal, "better": "lower", "note": note}

@@ -62,7 +62,7 @@ def run() -> list[dict[str, Any]]:
 
 
 def _result(name: str, value: float, unit: str, goal: float | None, note: str) -> dict[str, Any]:
-    return {"name": name, "value": value, "unit": unit, "goal": goal, "better": "less", "note": note}
+    return {"name": name, "value": value, "unit": unit, "goal": goal, "better": "lower", "note": note}
 
 
 def _child(part: str, folder: Path) -> dict[str, Any]:

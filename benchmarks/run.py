@@ -1,19 +1,16 @@
 """Runs every `benchmarks/bench_*.py` and prints what was measured beside its goal; `make bench` calls it.
 
 A benchmark is a module with `run() -> list[dict]`, each with the keys `name`, `value`, `unit`, `goal` (a number, or
-None), `better` ("less" or "more") and `note`. Names on the command line (`tick`) choose some of them. All results go
+None), `better` ("lower" or "higher") and `note`. Names on the command line (`tick`) choose some of them. All results go
 to `build/bench.json`. The exit code is 1 when a benchmark could not be measured; a missed goal is shown, not failed,
 because the machine may be busy.
 """
 
 import importlib
 import json
-import os
-import platform
 import sys
 import traceback
 from collections.abc import Iterable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +44,7 @@ def main(chosen: list[str]) -> int:
             failed.append(name)
             traceback.print_exc()
     console.print(table(measured))
-    write(measured, failed)
+    write(measured)
     for name in failed:
         console.print(f"[red]{name} could not be measured[/red]")
     return 1 if failed else 0
@@ -59,8 +56,8 @@ def checked(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     if not found:
         raise ValueError("it reports nothing")
     for result in found:
-        if set(result) != KEYS or result["better"] not in {"less", "more"}:
-            raise ValueError(f"a result needs exactly the keys {sorted(KEYS)}, and better is less or more: {result}")
+        if set(result) != KEYS or result["better"] not in {"lower", "higher"}:
+            raise ValueError(f"a result needs exactly the keys {sorted(KEYS)}, and better is lower or higher: {result}")
     return found
 
 
@@ -68,7 +65,7 @@ def verdict(result: dict[str, Any]) -> str:
     """ok, miss, or nothing where there is no goal."""
     if result["goal"] is None:
         return ""
-    reached = result["value"] <= result["goal"] if result["better"] == "less" else result["value"] >= result["goal"]
+    reached = result["value"] <= result["goal"] if result["better"] == "lower" else result["value"] >= result["goal"]
     return "ok" if reached else "miss"
 
 
@@ -84,7 +81,7 @@ def table(results: Iterable[dict[str, Any]]) -> Table:
     ):
         shown.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for result in results:
-        sign = "<" if result["better"] == "less" else ">"
+        sign = "<" if result["better"] == "lower" else ">"
         goal = "-" if result["goal"] is None else f"{sign} {result['goal']:g} {result['unit']}"
         word = verdict(result)
         colour = {"ok": "[green]ok[/green]", "miss": "[red]miss[/red]"}.get(word, "")
@@ -92,19 +89,11 @@ def table(results: Iterable[dict[str, Any]]) -> Table:
     return shown
 
 
-def write(results: list[dict[str, Any]], failed: list[str]) -> None:
-    """For scripts, written aside and renamed."""
+def write(results: list[dict[str, Any]]) -> None:
+    """For scripts: the list as it is, written aside and renamed."""
     RESULTS.parent.mkdir(exist_ok=True)
-    told = {
-        "version": 1,
-        "at": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "cpus": os.cpu_count(),
-        "results": [result | {"verdict": verdict(result)} for result in results],
-        "failed": failed,
-    }
     aside = RESULTS.with_suffix(".part")
-    aside.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    aside.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     aside.replace(RESULTS)
 
 

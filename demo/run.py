@@ -132,22 +132,22 @@ class Demo:
         return reached
 
     def fixed_size(self) -> dict[str, float]:
-        """The same scripts with the same seeds, each in one process that nobody moves."""
-        self.console.print("the same six trainings at a fixed size, for comparison ...")
-        running: dict[str, subprocess.Popen[str]] = {}
-        reached = {}
-        for job_id, submission in self.jobs.items():
-            command = ["python", TEMPLATES / "train" / submission.script, *submission.options]
-            running[job_id] = self.lab.popen(command, user=submission.user, stdout=subprocess.PIPE, text=True)
-            if len(running) == 2:
-                reached |= _collect(running)
-        return reached | _collect(running)
+        """The same scripts with the same seeds, each in one process that nobody moves; two at a time."""
+        self.console.print("the same six trainings at a fixed size, for comparison:")
+        reached: dict[str, float] = {}
+        job_ids = list(self.jobs)
+        for pair in zip(job_ids[::2], job_ids[1::2], strict=True):
+            running = {job_id: self._alone(self.jobs[job_id]) for job_id in pair}
+            for job_id, process in running.items():
+                reached[job_id] = _accuracy(process.communicate()[0], f"the training of job {job_id} at a fixed size")
+                self.console.print(f"  {len(reached)} of {len(self.jobs)}")
+        return reached
 
-
-def _collect(running: dict[str, "subprocess.Popen[str]"]) -> dict[str, float]:
-    reached = {job_id: _accuracy(process.communicate()[0], f"job {job_id}") for job_id, process in running.items()}
-    running.clear()
-    return reached
+    def _alone(self, submission: Submission) -> "subprocess.Popen[str]":
+        command = ["python", TEMPLATES / "train" / submission.script, *submission.options]
+        return self.lab.popen(
+            command, user=submission.user, env={"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True
+        )
 
 
 def _accuracy(text: str, where: str) -> float:
