@@ -15,8 +15,9 @@ packages: venv
 demo: packages
 	@$(PY) demo/run.py
 
+# Two at a time, for the tests on a real Slurm mostly wait; a file stays together, for its tests share a lab.
 test: packages
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2 --dist loadfile
 
 quick: venv
 	$(PY) -m pytest -m "not slurm"

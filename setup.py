@@ -16,6 +16,7 @@ EXTRAS = {
     "dev": [
         "pytest>=8.2",
         "pytest-timeout>=2.3",
+        "pytest-xdist>=3.6",
         "hypothesis>=6.100",
         "ruff>=0.6",
         "mypy>=1.11",
