@@ -209,8 +209,8 @@ def main() -> int:
         demo = Demo(lab, console)
         demo.await_daemon()
         demo.watch()
-        since = lab.run(["ones", "report", "-u", "user1,user2"], user="operator", host="head", timeout_s=120)
-        console.print(since.stdout, highlight=False)
+        report = lab.run(["ones", "report", "-u", "user1,user2"], user="operator", host="head", timeout_s=120)
+        console.print(report.stdout, highlight=False)
         verdict(demo)
     except OnesError as error:
         console.print(Text.assemble(("the demo failed: ", "bold red"), str(error)))
