@@ -29,7 +29,7 @@ from ones_slurm.study.figures import Figures, JobFigures, figures, job_figures
 from ones_slurm.study.run import run
 
 # Policies that choose sizes themselves; under any other a job has the size that was asked for.
-SIZING = frozenset({"ones", "psrpt", "pollux", "optimus", "elastic-dp", "equal"})
+SIZING = frozenset({"ones", "ones-paper", "psrpt", "pollux", "optimus", "elastic-dp", "equal"})
 # Policies that only have something to do when a job comes or goes; the others are asked by the clock as well.
 BY_EVENTS = frozenset({"slurm", "fifo", "strict-fifo", "first-fit", "easy", "srtf", "consolidated"})
 # Policies that say how many nodes, and leave it to the batch system which.

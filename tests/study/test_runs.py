@@ -169,7 +169,7 @@ def test_a_policy_that_starts_nothing_is_told_so_instead_of_running_for_ever():
         run(SharedCluster([NodeView("n0", 4, usable=True)], work, Costs()), LeaveAlone())
 
 
-@pytest.mark.parametrize("policy", ["tiresias", "pollux", "optimus"])
+@pytest.mark.parametrize("policy", ["tiresias", "pollux", "optimus", "psrpt", "ones", "ones-paper"])
 def test_the_same_seed_gives_the_same_run_and_its_journal_replays_to_the_same_plans(tmp_path, policy):
     rows = synthesise(8, hours=0.5, mix=MIX, largest=8, seed=7)
     setting = Setting(nodes=2, seed=3)
@@ -203,6 +203,14 @@ def test_the_same_bytes_come_out_of_another_process_with_other_hashes():
     }
     assert len(found) == 1
     assert len(found.pop()) == len(hashlib.sha256().hexdigest()) + 1
+
+
+@pytest.mark.parametrize("policy", ["psrpt", "ones"])
+def test_a_job_of_a_single_odd_size_runs_at_it(policy):
+    """Eleven of sixteen GPUs are no rung of any ladder of sizes."""
+    result = simulate([Row(job_id="a", submit_s=0, gpus=11, duration_s=100)], policy, Setting(nodes=4))
+    assert [span.gpus for span in result.cluster.ended[0].spans] == [11]
+    assert result.figures.mean_s == 100
 
 
 def test_a_later_start_up_makes_every_elastic_policy_slower():

@@ -81,7 +81,7 @@ def _batch(at: Situation, j: int, size: int) -> tuple[int, float]:
         batch = job.wish.batch.clamp(batch)
     if size == at.held[j] and job.batch and abs(batch - job.batch) < REBATCH_FROM * job.batch:
         batch = job.batch
-    return batch, min(max(batch / at.base[j], 1e-3), MAX_LR_SCALE)
+    return batch, min(max(batch / float(at.base[j]), 1e-3), MAX_LR_SCALE)
 
 
 def _reason(at: Situation, j: int, size: int) -> str:

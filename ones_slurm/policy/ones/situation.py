@@ -85,7 +85,7 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
     capacity = int(max(pools.sum(), 1))
     bounds = [_bounds(job, view, capacity) for job in jobs]
     held = held_in.sum(axis=1)
-    units = _grid(1 if whole else per_node, capacity, {int(n) for n in held if n} | {low for low, _ in bounds})
+    units = _grid(1 if whole else per_node, capacity, {int(n) for n in held if n}.union(*bounds))
     kinds = kinds_of(view.past) if history else {}
     frame = _Frame(units, 0 if whole else per_node, view.past if history else ())
     rows = [_row(job, frame, int(held[j]), bounds[j], kinds.get((job.user, job.recipe))) for j, job in enumerate(jobs)]
@@ -134,7 +134,8 @@ def _row(
     facts = facts_of(job, kind)
     past = kind.speeds if kind is not None else ()
     sizes = _sizes(units, max(job.gpus_per_node, 1), per_node)
-    first = per_node or sizes[0][0] * max(bounds[0], 1)
+    # at least the smallest size that it allows, or it would never start
+    first = max(per_node, sizes[0][0] * max(bounds[0], 1))
     counts = np.array(units)
     allowed = (counts >= bounds[0]) & (counts <= bounds[1])
     at = units.index(held) if held else 0
