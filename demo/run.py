@@ -210,7 +210,7 @@ def main() -> int:
         demo.await_daemon()
         demo.watch()
         report = lab.run(["ones", "report", "-u", "user1,user2"], user="operator", host="head", timeout_s=120)
-        console.print(report.stdout, highlight=False)
+        console.print(report.stdout, highlight=False, soft_wrap=True)
         verdict(demo)
     except OnesError as error:
         console.print(Text.assemble(("the demo failed: ", "bold red"), str(error)))
