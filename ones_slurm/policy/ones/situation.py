@@ -6,7 +6,7 @@ A *unit* is what is handed out: a GPU where single ones can be given, else a who
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,6 +80,7 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
     whole = not view.can_reallocate
     per_node = max((node.gpus for node in view.nodes), default=1) or 1
     room = _room(view)
+    usable = {node.name for node in view.nodes if node.usable}
     jobs = tuple(job for job in view.jobs if job.elastic and claims_nodes(job))
     pools, may, held_in, nodes_of = _pools(room, jobs)
     capacity = int(max(pools.sum(), 1))
@@ -112,7 +113,7 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
         held_batch=held_batch,
         known=known.astype(bool),
         move_s=np.full(len(jobs), max(view.pause_s, 0.0)),
-        fixed=np.array([_is_fixed(job, view) for job in jobs], bool),
+        fixed=np.array([_is_fixed(job, view, usable) for job in jobs], bool),
         least=_least(allowed, np.array(units), held) if whole else np.zeros(len(jobs), int),
         base=base,
     )
@@ -224,9 +225,11 @@ def _bounds(job: JobView, view: ClusterView, capacity: int) -> tuple[int, int]:
     return job.wish.gpus.low, min(job.wish.gpus.high, capacity)
 
 
-def _is_fixed(job: JobView, view: ClusterView) -> bool:
+def _is_fixed(job: JobView, view: ClusterView, usable: Collection[str]) -> bool:
+    """Also on a node that is drained: the job may end there, and what it holds is not to be given to others."""
     stuck = view.can_reallocate and bool(job.allocation) and not job.requeueable
-    return stuck or job.move is not None or job.state not in (JobState.PENDING, JobState.RUNNING)
+    drained = any(name not in usable for name in job.nodes)
+    return stuck or drained or job.move is not None or job.state not in (JobState.PENDING, JobState.RUNNING)
 
 
 def _least(allowed: Bools, units: Ints, held: Ints) -> Ints:

@@ -17,8 +17,8 @@ from ones_slurm.policy.psrpt import Psrpt
 both = pytest.mark.parametrize("policy", [Psrpt(), Ones()], ids=lambda policy: policy.name)
 
 
-def cluster(count, *jobs, **more):
-    nodes = tuple(NodeView(f"c{number}", 2, True, partitions=("gpu",)) for number in range(count))
+def cluster(count, *jobs, drained=(), **more):
+    nodes = tuple(NodeView(f"c{number}", 2, number not in drained, partitions=("gpu",)) for number in range(count))
     return ClusterView(10_000.0, nodes, jobs, **more)
 
 
@@ -96,6 +96,12 @@ def test_a_script_that_never_reports_is_moved_by_nobody(policy):
     assert plan["mute"].nodes == 1
 
 
+@both
+def test_a_job_on_a_drained_node_is_left_alone_and_its_node_given_to_nobody(policy):
+    plan = decide(policy, cluster(2, job("a", 0), job("b", total=10**8), drained={0}))
+    assert {job_id: target.nodes for job_id, target in plan.items()} == {"b": 1}
+
+
 def test_the_published_policy_has_no_opinion_on_whole_nodes():
     assert OnesPaper().decide(cluster(4, job("a", 0)), ANYTHING).targets == ()
 
@@ -110,12 +116,13 @@ def test_the_published_policy_has_no_opinion_on_whole_nodes():
     shrink=st.booleans(),
     requeue=st.booleans(),
     total=st.integers(1, 10**9),
+    drained=st.sets(st.integers(0, 7), max_size=2),
 )
-def test_every_plan_passes_the_guard(policy, *, low, more, count, running, shrink, requeue, total):
+def test_every_plan_passes_the_guard(policy, *, low, more, count, running, shrink, requeue, total, drained):
     free = list(range(count))
     jobs = []
     for number, least in enumerate(low):
         size = least if number < running and least <= len(free) else 0
         held, free = free[:size], free[size:]
         jobs.append(job(f"j{number}", *held, low=least, high=least + more, done=5, total=total))
-    decide(policy, cluster(count, *jobs, can_shrink=shrink, can_requeue=requeue))
+    decide(policy, cluster(count, *jobs, can_shrink=shrink, can_requeue=requeue, drained=drained))
