@@ -18,6 +18,8 @@ from ones_slurm.model.wire import Reply, Sync
 log = logging.getLogger("onesd.api")
 
 MAX_BODY_BYTES = 64 * 1024
+# After a restart of the daemon all jobs come to the door at once; Linux allows as many by default (somaxconn).
+BACKLOG = 4096
 # Ours: long enough to be cheap, short enough for every proxy and firewall on the way to keep the connection.
 MAX_WAIT_S = 30.0
 

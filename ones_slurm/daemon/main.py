@@ -16,7 +16,7 @@ import click
 from aiohttp import web
 
 from ones_slurm import __version__
-from ones_slurm.daemon.api import build_app
+from ones_slurm.daemon.api import BACKLOG, build_app
 from ones_slurm.daemon.auth import user_name
 from ones_slurm.daemon.notify import tell_systemd
 from ones_slurm.daemon.owners import Owners
@@ -102,12 +102,12 @@ async def _open(runner: web.AppRunner, daemon: Daemon) -> str:
     try:
         if daemon.auth == "socket":
             _clear_socket(daemon.socket)
-            await web.UnixSite(runner, daemon.socket).start()
+            await web.UnixSite(runner, daemon.socket, backlog=BACKLOG).start()
             # Everybody may knock: the kernel says who it is.
             pathlib.Path(daemon.socket).chmod(0o666)
             return daemon.socket
         host, port = _host_and_port(daemon.listen)
-        await web.TCPSite(runner, host, port).start()
+        await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
     except OSError as error:
         where = daemon.socket if daemon.auth == "socket" else daemon.listen
         raise Failed(

@@ -10,7 +10,7 @@ import threading
 import msgspec
 from aiohttp import web
 
-from ones_slurm.daemon.api import build_app
+from ones_slurm.daemon.api import BACKLOG, build_app
 from ones_slurm.daemon.desk import Desk
 from ones_slurm.daemon.metrics import Metrics
 from ones_slurm.daemon.owners import Owners
@@ -117,7 +117,11 @@ def open_door(owners, *, auth, munge_socket="", admins=()):
             owners = Owners(place.desk.owner, place.desk.look_up_owner, daemon.admins)
             runner = web.AppRunner(build_app(place.desk, owners, daemon), shutdown_timeout=2)
             await runner.setup()
-            site = web.SockSite(runner, listening) if auth == "munge" else web.UnixSite(runner, daemon.socket)
+            site = (
+                web.SockSite(runner, listening)
+                if auth == "munge"
+                else web.UnixSite(runner, daemon.socket, backlog=BACKLOG)
+            )
             await site.start()
             if auth == "socket":
                 pathlib.Path(daemon.socket).chmod(0o666)

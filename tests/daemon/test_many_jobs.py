@@ -29,6 +29,7 @@ def test_two_thousand_jobs_wait_without_a_thread_each_and_all_get_their_order():
         async with aiohttp.ClientSession(connector=connector) as session:
             waiting = [asyncio.create_task(one(session, job_id)) for job_id in JOBS]
             while len(place.board.words()) < len(JOBS):
+                assert not any(job.done() for job in waiting), "nobody is answered before there is an order"
                 await asyncio.sleep(0.05)
             threads, begun = threading.active_count(), time.monotonic()
             for number, job_id in enumerate(JOBS, start=2):
