@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from ones_slurm.sim.nodes import NodeKind
     from ones_slurm.study.setting import Setting
 
 
@@ -16,7 +17,12 @@ def cluster_options(function: Callable[..., None]) -> Callable[..., None]:
     """The options that describe the imagined cluster, in the order of the help."""
     for option in reversed(
         (
-            click.option("--nodes", type=click.IntRange(1), default=16, show_default=True),
+            click.option(
+                "--nodes",
+                default="16",
+                show_default=True,
+                help="so many equal nodes, or kinds: COUNTxGPUS:TYPE*SPEED:PARTITION@RACK,…",
+            ),
             click.option("--gpus-per-node", type=click.IntRange(1), default=4, show_default=True),
             click.option(
                 "--whole-nodes", is_flag=True, help="imagine Slurm: jobs start by themselves and hold whole nodes"
@@ -58,7 +64,7 @@ def cluster_options(function: Callable[..., None]) -> Callable[..., None]:
 def setting_of(
     site: str | None,
     *,
-    nodes: float,
+    nodes: str | float,
     gpus_per_node: int,
     whole_nodes: bool,
     interval: float,
@@ -76,7 +82,7 @@ def setting_of(
     from ones_slurm.study.setting import Setting
 
     setting = Setting(
-        nodes=int(nodes),
+        nodes=_nodes(nodes),
         gpus_per_node=gpus_per_node,
         whole_nodes=whole_nodes,
         interval_s=interval,
@@ -92,3 +98,10 @@ def setting_of(
     if start_s is not None:
         setting = msgspec.structs.replace(setting, costs=msgspec.structs.replace(setting.costs, start_s=start_s))
     return setting
+
+
+def _nodes(said: str | float) -> int | tuple[NodeKind, ...]:
+    from ones_slurm.sim.nodes import read_kinds
+
+    count = str(said).removesuffix(".0")  # a sweep gives numbers
+    return int(count) if count.isascii() and count.isdigit() and int(count) else read_kinds(count)

@@ -219,7 +219,7 @@ def _rows(trace: Path, setting: Setting, *, keep_going: bool) -> list[Row]:
     from ones_slurm.sim.workload import that_fit
 
     large: list[BadRow] = []
-    rows = that_fit(load(trace, keep_going=keep_going), setting.gpus, trace, large.append if keep_going else None)
+    rows = that_fit(load(trace, keep_going=keep_going), setting.gpus_for, trace, large.append if keep_going else None)
     if large:
         click.echo(f"{trace}: {len(large)} jobs are larger than the cluster and left out", err=True)
     return rows

@@ -50,7 +50,7 @@ def check(file: Path, *, keep_going: bool, gpus: int | None) -> None:
     bad: list[BadRow] = []
     rows = load(file, keep_going=keep_going, found=bad)
     if gpus is not None:
-        rows = that_fit(rows, gpus, file, _collect(bad) if keep_going else None)
+        rows = that_fit(rows, lambda _: gpus, file, _collect(bad) if keep_going else None)
     span_h = (rows[-1].submit_s - rows[0].submit_s) / 3600 if rows else 0.0
     kinds = sorted({row.application or "traced" for row in rows})
     click.echo(f"{file}: {form}, {len(rows)} jobs over {span_h:.1f} h, up to {max(row.gpus for row in rows)} GPUs")

@@ -11,7 +11,7 @@ import numpy as np
 
 from ones_slurm.model.cluster import ClusterView, JobView
 from ones_slurm.model.plan import Plan, Target
-from ones_slurm.model.pools import Pools
+from ones_slurm.model.pools import Pools, fits, kind_of
 from ones_slurm.model.wish import Bounds
 from ones_slurm.policy.sizes import batch_at, claims_nodes, size_bounds, told, turn
 
@@ -24,8 +24,8 @@ class Equal:
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Plan:  # noqa: ARG002  (no chance in it)
         """Minima first, then one node at a time to the job with the fewest GPUs; ties go to who holds it already."""
         rigid = [job for job in view.jobs if job.nodes and not job.elastic]
-        fixed = {name for job in rigid for name in job.nodes}
-        pools = Pools(node for node in view.nodes if node.usable and node.name not in fixed)
+        taken = {name for job in rigid for name in job.nodes} | _strange(view)
+        pools = Pools(node for node in view.nodes if node.usable and node.name not in taken)
         jobs = [job for job in sorted(view.jobs, key=turn) if claims_nodes(job) and (job.elastic or not job.nodes)]
         bounds = {job.job_id: size_bounds(job, view) for job in jobs}
         given = _admit(jobs, bounds, pools)
@@ -33,6 +33,17 @@ class Equal:
         sharing = sum(1 for job in jobs if job.elastic and given[job.job_id])
         planned = (job for job in jobs if job.elastic and job.move is None)
         return Plan(tuple(_target(job, bounds[job.job_id], given[job.job_id], sharing) for job in planned))
+
+
+def _strange(view: ClusterView) -> set[str]:
+    """Nodes that a job holds although its partition has them no longer: they are no others' while it runs."""
+    kinds = {node.name: kind_of(node) for node in view.nodes}
+    return {
+        name
+        for job in view.jobs
+        for name in job.nodes
+        if name in kinds and not fits(job.partition, job.gpus_per_node, kinds[name])
+    }
 
 
 def _admit(jobs: Sequence[JobView], bounds: Mapping[str, Bounds], pools: Pools) -> dict[str, int]:

@@ -14,6 +14,7 @@ from ones_slurm.policy.peers.easy import Easy
 from ones_slurm.policy.peers.elastic_dp import ElasticDp
 from ones_slurm.policy.peers.in_order import FirstFit, StrictFifo
 from ones_slurm.policy.peers.optimus import Optimus
+from ones_slurm.policy.peers.partitions import PerPartition
 from ones_slurm.policy.peers.pollux import Pollux
 from ones_slurm.policy.peers.tiresias import Tiresias
 from ones_slurm.policy.psrpt import Psrpt
@@ -41,7 +42,7 @@ PEERS: dict[str, Callable[[], Policy]] = {
 def policy_named(name: str) -> Policy:
     """A policy ready to decide. Raises `UsageError` that names the nearest one there is."""
     if name in PEERS:
-        return PEERS[name]()
+        return PerPartition(PEERS[name]())
     if name not in POLICIES:
         near = difflib.get_close_matches(name, [*POLICIES, *PEERS], 1, cutoff=0.4)
         there = f"the policies are {', '.join(sorted(POLICIES))}"

@@ -2,13 +2,14 @@
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from ones_slurm.model.cluster import Allocation, ClusterView, JobState, NodeView, Past, Speed
 from ones_slurm.model.errors import UsageError
 from ones_slurm.model.plan import Action, Outcome, Status
+from ones_slurm.model.pools import fits, kind_of
 from ones_slurm.model.settings import Costs
 from ones_slurm.model.sockets import Changed, Event
 from ones_slurm.sim.clock import Clock
@@ -34,6 +35,7 @@ class ImaginedCluster:
 
     `wait` jumps from event to event and comes back at the first one that is worth a decision; with `every_s` only at
     multiples of that, as a scheduler does that looks at the queue by the clock. Nothing here depends on chance.
+    `speeds` are those of the GPU types that are slower or faster than what jobs were measured on.
     """
 
     whole_nodes = False
@@ -46,8 +48,10 @@ class ImaginedCluster:
         *,
         every_s: float = 0.0,
         outages: Sequence[Outage] = (),
+        speeds: Mapping[str, float] | None = None,
     ) -> None:
         self._clock = Clock()
+        self._speeds = speeds or {}
         self._every_s = every_s
         self.costs = costs
         self.nodes = {node.name: node for node in sorted(nodes, key=lambda node: node.name)}
@@ -109,14 +113,16 @@ class ImaginedCluster:
     def _load(self, work: Iterable[Submission]) -> None:
         self._to_come = 0
         names: set[str] = set()
-        total = sum(node.gpus for node in self.nodes.values())
+        room: dict[str, int] = {}
         for what in sorted(work, key=lambda what: (what.submit_s, what.job_id)):
             least = what.wish.gpus.low if what.wish is not None and what.wish.gpus is not None else what.gpus
             if what.job_id in names:
                 raise UsageError(f"two jobs are called {what.job_id}")
-            if least > total:
+            if what.partition not in room:
+                room[what.partition] = gpus_for(what.partition, self.nodes.values())
+            if least > room[what.partition]:
                 raise UsageError(
-                    f"job {what.job_id} needs {least} GPUs, and the cluster has {total}",
+                    f"job {what.job_id} needs {least} GPUs, and {where(what.partition)} has {room[what.partition]}",
                     hint="give more nodes, or leave such jobs out",
                 )
             names.add(what.job_id)
@@ -252,6 +258,7 @@ class ImaginedCluster:
 
     def start_training(self, job: Job) -> None:
         """From now on the job makes progress with its GPUs and batch."""
+        job.pace = self.speed_of(job)
         job.seen_s = self.now()
         job.truth.begin(job.shape(), job.batch)
         job.training = True
@@ -261,18 +268,41 @@ class ImaginedCluster:
         self._measure(job)
         self._next_turn(job)
 
+    def speed_of(self, job: Job) -> float:
+        """Of its GPUs, against those that its truth was made for: all wait for the slowest."""
+        if not self._speeds:
+            return 1.0
+        return min((self._speeds.get(self.nodes[name].gpu_type, 1.0) for name, _ in job.allocation), default=1.0)
+
     def _measure(self, job: Job) -> None:
         speed = job.truth.measured() if job.talks else None
-        if speed is None or any(_same_shape(speed, known) for known in job.speeds):
+        if speed is None:
+            return
+        others = tuple(known for known in job.speeds if not _same_shape(speed, known))
+        if len(others) < len(job.speeds) and not self._speeds:
             return
         if not job.speeds:
             self.tell(job, "measured")
-        job.speeds = (*job.speeds, speed)
+        # On GPUs of another type the same shape has another speed, and the latest counts.
+        job.speeds = (
+            *others,
+            msgspec.structs.replace(speed, step_s=speed.step_s / job.pace, sync_s=speed.sync_s / job.pace),
+        )
 
     def _next_turn(self, job: Job) -> None:
         self._clock.at(
             self.now() + max(job.truth.until_turn_s(), 0.0) / job.pace, Due.TURN, (Due.TURN, job, job.version)
         )
+
+
+def gpus_for(partition: str, nodes: Iterable[NodeView]) -> int:
+    """All GPUs that a job of that partition could ever have."""
+    return sum(node.gpus for node in nodes if fits(partition, 0, kind_of(node)))
+
+
+def where(partition: str) -> str:
+    """What to call that place in a message."""
+    return f"partition {partition}" if partition else "the cluster"
 
 
 def _same_shape(one: Speed, other: Speed) -> bool:

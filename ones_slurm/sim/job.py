@@ -65,7 +65,8 @@ class Job:
     version: int = 0
     training: bool = False
     talks: bool = False  # whether it reports progress
-    pace: float = 1.0  # of what its GPUs could do, when others are in its way
+    exclusive: bool = False  # holds whole nodes, even those with more GPUs than it uses
+    pace: float = 1.0  # of what its truth says, for its GPUs are slower or others are in its way
     seen_s: float = 0.0  # up to here its work is counted
     start_s: float | None = None
     first_start_s: float | None = None
@@ -91,7 +92,9 @@ class Job:
         return sum(gpus for _, gpus in self.allocation)
 
     def shape(self) -> tuple[int, ...]:
-        """The GPUs on each node that it holds."""
+        """The GPUs on each node that it uses."""
+        if self.exclusive:
+            return (self.gpus_per_node,) * len(self.allocation)
         return tuple(gpus for _, gpus in self.allocation)
 
     def catch_up(self, now_s: float) -> None:
@@ -99,6 +102,13 @@ class Job:
         if self.training:
             self.truth.advance((now_s - self.seen_s) * self.pace)
         self.seen_s = now_s
+
+    def report(self) -> Progress | None:
+        """What it says of itself, with the rate that it really has."""
+        said = self.truth.report()
+        if said is None or self.pace == 1.0:
+            return said
+        return msgspec.structs.replace(said, samples_per_s=said.samples_per_s * self.pace)
 
     def past(self) -> Past:
         """What later jobs of the kind may learn from this one."""
@@ -108,7 +118,7 @@ class Job:
 
     def note_report(self) -> None:
         """Keeps a report; of a long life only every second, fourth … one, the first and the last included."""
-        report = self.truth.report()
+        report = self.report()
         if report is not None:
             self.reports.append(report)
             if len(self.reports) > MOST_REPORTS:
@@ -129,7 +139,7 @@ class Job:
         progress = None
         if self.talks and self.first_start_s is not None:
             self.catch_up(now_s)
-            progress = self.truth.report()
+            progress = self.report()
         names = tuple(name for name, _ in self.allocation)
         # Slurm has started it, and nobody in it answers yet
         starting = bool(self.allocation) and not self.training and self.move is None

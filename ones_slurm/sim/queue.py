@@ -1,6 +1,6 @@
 """The batch system of an imagined cluster: starts what fits, in order, and backfills behind one reservation.
 
-It knows whole nodes only in so far as jobs ask for all of a node's GPUs; smaller jobs share nodes, the fullest first.
+Elastic jobs hold their nodes alone; others share them, the fullest first.
 """
 
 import math
@@ -28,12 +28,15 @@ class Room:
         there = [
             (gpus, name)
             for name, gpus in self._free.items()
-            if gpus >= need and fits(partition, need, self._kinds[name])
+            if gpus >= need
+            and fits(partition, need, self._kinds[name])
+            and not (job.exclusive and gpus < self._nodes[name].gpus)
         ]
         if len(there) < job.asked_nodes:
             return None
         there.sort()
-        return tuple((name, need) for name in sorted(name for _, name in there[: job.asked_nodes]))
+        chosen = sorted((name, gpus) for gpus, name in there[: job.asked_nodes])
+        return tuple((name, gpus if job.exclusive else need) for name, gpus in chosen)
 
     def take(self, allocation: Allocation) -> None:
         """These GPUs are gone."""

@@ -1,10 +1,11 @@
 """An imagined cluster that gives any GPUs to any job, as the clusters of the scheduling literature do."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ones_slurm.model.cluster import JobState, NodeView
 from ones_slurm.model.plan import Action, Outcome, Reallocate, Rebatch, Status
+from ones_slurm.model.pools import fits, kind_of
 from ones_slurm.model.settings import Costs
 from ones_slurm.sim.cluster import ImaginedCluster
 from ones_slurm.sim.faults import Outage
@@ -29,10 +30,11 @@ class SharedCluster(ImaginedCluster):
         *,
         every_s: float = 0.0,
         outages: Sequence[Outage] = (),
+        speeds: Mapping[str, float] | None = None,
         contention: float = 0.0,
     ) -> None:
         self._contention = contention
-        super().__init__(nodes, work, costs, every_s=every_s, outages=outages)
+        super().__init__(nodes, work, costs, every_s=every_s, outages=outages, speeds=speeds)
 
     def act(self, actions: Sequence[Action]) -> list[Outcome]:
         refused = {id(action): reason for action in actions if (reason := self._obstacle(action))}
@@ -59,7 +61,6 @@ class SharedCluster(ImaginedCluster):
         return Job(what, what.begin(), asked_nodes=what.gpus, gpus_per_node=1, asked_gpus=what.gpus, batch=what.batch)
 
     def start_training(self, job: Job) -> None:
-        job.pace = 1.0
         super().start_training(job)
         self._contend(job)
 
@@ -78,7 +79,8 @@ class SharedCluster(ImaginedCluster):
         wide = [job for job in self.live.values() if job.training and len(job.allocation) > 1]
         users = Counter(name for job in wide for name, _ in job.allocation)
         for job in wide:
-            pace = 1.0 - self._contention if any(users[name] > 1 for name, _ in job.allocation) else 1.0
+            met = any(users[name] > 1 for name, _ in job.allocation)
+            pace = self.speed_of(job) * (1.0 - self._contention if met else 1.0)
             if pace != job.pace:
                 job.catch_up(self.now())
                 job.pace = pace
@@ -91,7 +93,11 @@ class SharedCluster(ImaginedCluster):
             return "the job is over"
         if not isinstance(action, Reallocate | Rebatch):
             return "here jobs are given single GPUs"
-        return "" if action.generation > job.generation else "the job is further already"
+        if action.generation <= job.generation:
+            return "the job is further already"
+        named = action.allocation if isinstance(action, Reallocate) and job.what.partition else ()
+        outside = [name for name, _ in named if not fits(job.what.partition, 0, kind_of(self.nodes[name]))]
+        return f"node {outside[0]} is not in partition {job.what.partition}" if outside else ""
 
     def _short(self, moving: Sequence[Reallocate]) -> str:
         """A node of which more would be given than it has; empty if there is none."""

@@ -1,11 +1,12 @@
 """An imagined Slurm: jobs start by themselves, hold whole nodes, and change size in the ways of the live cluster."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from ones_slurm.model.cluster import ClusterView, JobState, Move, NodeView
 from ones_slurm.model.plan import Action, Outcome, Reallocate, Requeue, Shrink, Start, Status
+from ones_slurm.model.pools import fits, kind_of
 from ones_slurm.model.settings import Costs
 from ones_slurm.model.settings import Moves as Allowed
 from ones_slurm.sim.cluster import Due, ImaginedCluster
@@ -33,11 +34,12 @@ class WholeNodeCluster(ImaginedCluster):
         allowed: Allowed | None = None,
         every_s: float = 0.0,
         outages: Sequence[Outage] = (),
+        speeds: Mapping[str, float] | None = None,
     ) -> None:
         self.allowed = allowed or Allowed()
         self._stale = False
-        self._per_node = max((node.gpus for node in nodes), default=1)
-        super().__init__(nodes, work, costs, every_s=every_s, outages=outages)
+        self._per_node: dict[str, int] = {}
+        super().__init__(nodes, work, costs, every_s=every_s, outages=outages, speeds=speeds)
 
     def observe(self) -> ClusterView:
         view = super().observe()
@@ -57,16 +59,23 @@ class WholeNodeCluster(ImaginedCluster):
         return outcomes
 
     def admit(self, what: Submission) -> Job:
-        nodes = what.nodes or -(-what.gpus // self._per_node)
+        most = self._largest(what.partition)
+        nodes = what.nodes or -(-what.gpus // most)
         per_node = -(-what.gpus // nodes)
         sizes = what.wish.gpus if what.wish is not None else None
         if sizes is not None and what.wish is not None and what.wish.nodes is None:
-            if sizes.low < sizes.high >= self._per_node:
-                per_node = self._per_node
+            if sizes.low < sizes.high >= most:
+                per_node = most
             else:
                 what = msgspec.structs.replace(what, wish=None, why_rigid="has one size, or would share a node")
         return Job(
-            what, what.begin(), asked_nodes=nodes, gpus_per_node=per_node, asked_gpus=what.gpus, batch=what.batch
+            what,
+            what.begin(),
+            asked_nodes=nodes,
+            gpus_per_node=per_node,
+            asked_gpus=what.gpus,
+            batch=what.batch,
+            exclusive=what.wish is not None,
         )
 
     def freed(self) -> None:
@@ -81,6 +90,13 @@ class WholeNodeCluster(ImaginedCluster):
         self.release(job)
         job.state, job.move = JobState.PENDING, None
         self._wait_until(job, self.now() + self.costs.requeue_delay_s)
+
+    def _largest(self, partition: str) -> int:
+        """GPUs of the largest node of a partition."""
+        if partition not in self._per_node:
+            there = (node.gpus for node in self.nodes.values() if fits(partition, 0, kind_of(node)))
+            self._per_node[partition] = max(there, default=1)
+        return self._per_node[partition]
 
     def _take_up(self, action: Action) -> Outcome:
         job = self.live.get(action.job_id)

@@ -9,6 +9,7 @@ import msgspec
 from ones_slurm.model.errors import UsageError
 from ones_slurm.model.wish import Bounds, Wish
 from ones_slurm.sim.application import LIMITS, Application
+from ones_slurm.sim.cluster import where
 from ones_slurm.sim.early import EarlyStopped
 from ones_slurm.sim.job import Submission
 from ones_slurm.sim.recipes import RECIPES
@@ -41,16 +42,20 @@ def submissions(rows: Sequence[Row], choices: Choices) -> list[Submission]:
 
 
 def that_fit(
-    rows: Iterable[Row], gpus: int, path: pathlib.Path, bad: Callable[[BadRow], None] | None = None
+    rows: Iterable[Row],
+    room: Callable[[str], int],
+    path: pathlib.Path,
+    bad: Callable[[BadRow], None] | None = None,
 ) -> list[Row]:
-    """The rows of jobs that a cluster of so many GPUs can ever run; others go to `bad`, or are raised."""
+    """The rows of jobs that can ever run in their partition, of `room` GPUs; others go to `bad`, or are raised."""
     fitting = []
     for row in rows:
         least = row.low_gpus or row.gpus
+        gpus = room(row.partition)
         if least <= gpus:
             fitting.append(row)
             continue
-        error = BadRow(path, row.line, "GPUs", f"job {row.job_id} needs {least}, and the cluster has {gpus}")
+        error = BadRow(path, row.line, "GPUs", f"job {row.job_id} needs {least}, and {where(row.partition)} has {gpus}")
         if bad is None:
             raise error
         bad(error)

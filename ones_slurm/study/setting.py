@@ -1,9 +1,11 @@
 """What a run is made of: a trace, a cluster, costs, and a policy by name."""
 
+import itertools
 import math
 import pathlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,11 +18,13 @@ from ones_slurm.model.plan import Plan
 from ones_slurm.model.settings import Costs, Moves
 from ones_slurm.model.settings import Engine as EngineSettings
 from ones_slurm.model.sockets import Policy
+from ones_slurm.policy.peers.partitions import PerPartition
 from ones_slurm.policy.peers.srtf import Srtf
 from ones_slurm.policy.registry import PEERS, POLICIES, policy_named
-from ones_slurm.sim.cluster import ImaginedCluster
+from ones_slurm.sim.cluster import ImaginedCluster, gpus_for
 from ones_slurm.sim.faults import Outage, draw_outages
 from ones_slurm.sim.job import Submission
+from ones_slurm.sim.nodes import NodeKind, node_views, speeds_of
 from ones_slurm.sim.shared import SharedCluster
 from ones_slurm.sim.trace import Row
 from ones_slurm.sim.whole import WholeNodeCluster
@@ -50,9 +54,11 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     `interval_s` is the time between decisions. `by_clock` lets events count only at its multiples, as in the published
     simulators. `whole_nodes` imagines Slurm, with jobs that start by themselves; else any job can have any GPUs.
+    `nodes` are so many equal ones with `gpus_per_node`, or nodes of several kinds; a job that names no partition is
+    in the first one.
     """
 
-    nodes: int = 16
+    nodes: int | tuple[NodeKind, ...] = 16
     gpus_per_node: int = 4
     interval_s: float = 60.0
     by_clock: bool = True
@@ -69,15 +75,23 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def gpus(self) -> int:
         """All GPUs of the cluster."""
-        return self.nodes * self.gpus_per_node
+        return sum(kind.count * kind.gpus for kind in self.kinds)
 
-    def node_views(self) -> tuple[NodeView, ...]:
-        """Equal nodes, sixteen to a rack."""
-        width = len(str(self.nodes))
-        return tuple(
-            NodeView(f"n{number:0{width}}", self.gpus_per_node, usable=True, rack=f"r{(number - 1) // 16:03}")
-            for number in range(1, self.nodes + 1)
-        )
+    @property
+    def kinds(self) -> tuple[NodeKind, ...]:
+        """What the cluster is made of."""
+        if isinstance(self.nodes, int):
+            return (NodeKind(count=self.nodes, gpus=self.gpus_per_node),)
+        return self.nodes
+
+    @property
+    def default_partition(self) -> str:
+        """Where jobs go that name none: the first partition of the first nodes; empty where there are none."""
+        return next((name for kind in self.kinds for name in kind.partitions), "")
+
+    def gpus_for(self, partition: str) -> int:
+        """All GPUs that a job of that partition could ever have."""
+        return gpus_for(partition or self.default_partition, node_views(self.kinds))
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -108,7 +122,10 @@ def simulate(
         largest=setting.gpus,
         requeueable=setting.requeueable,
     )
-    return simulate_jobs(submissions(rows, choices), policy, setting, setting.node_views(), journal=journal, told=told)
+    work = submissions(rows, choices)
+    if default := setting.default_partition:
+        work = [job if job.partition else msgspec.structs.replace(job, partition=default) for job in work]
+    return simulate_jobs(work, policy, setting, node_views(setting.kinds), journal=journal, told=told)
 
 
 def simulate_jobs(
@@ -126,8 +143,11 @@ def simulate_jobs(
         raise UsageError(f"policy {policy} counts whole nodes", hint="give --whole-nodes, or strict-fifo or first-fit")
     if whole and (policy in PEERS or policy == "srtf"):
         raise UsageError(f"policy {policy} hands out single GPUs", hint="leave out --whole-nodes; or equal, fifo, ones")
+    if policy in PEERS or policy == "srtf":
+        _check_apart({node.partitions for node in nodes}, policy)
     kind: type[ImaginedCluster] = WholeNodeCluster if whole else SharedCluster
-    more = {"allowed": setting.moves} if whole else {"contention": setting.contention}
+    more: dict[str, Any] = {"allowed": setting.moves} if whole else {"contention": setting.contention}
+    more["speeds"] = speeds_of(setting.kinds)
     every_s = setting.interval_s if setting.by_clock else 0.0
     outages = _outages(work, setting, nodes)
     cluster = kind(nodes, work, setting.costs, every_s=every_s, outages=outages, **more)
@@ -152,7 +172,18 @@ def simulate_jobs(
 def _policy(name: str, cluster: ImaginedCluster) -> Policy:
     if name == "slurm":
         return LeaveAlone()
-    return Srtf(cluster.remaining_s) if name == "srtf" else policy_named(name)
+    return PerPartition(Srtf(cluster.remaining_s)) if name == "srtf" else policy_named(name)
+
+
+def _check_apart(pools: Collection[tuple[str, ...]], policy: str) -> None:
+    """Raises `UsageError` if some nodes are in one partition of several, and others in all of these or in none."""
+    for one, other in itertools.combinations(sorted(pools), 2):
+        if not (one and other) or not set(one).isdisjoint(other):
+            raise UsageError(
+                f"policy {policy} needs partitions that share no nodes, not {'+'.join(one) or 'none'} and "
+                f"{'+'.join(other) or 'none'}",
+                hint="put each node in one partition, or take ones or psrpt",
+            )
 
 
 def _outages(work: Sequence[Submission], setting: Setting, nodes: Sequence[NodeView]) -> tuple[Outage, ...]:

@@ -87,6 +87,11 @@ def test_a_rigid_job_in_the_queue_counts_with_what_it_asks_for():
     assert sizes(cluster(4, job("a", 4), rigid("r", asked=3, held=0, **{"state": JobState.PENDING}))) == {"a": 1}
 
 
+def test_a_node_that_has_left_the_partition_under_its_job_is_nobody_elses():
+    left = [node(1, partition="big"), node(2)]
+    assert sizes(cluster(left, job("a", 1, high=1), job("b", partition="big"), job("c"))) == {"a": 1, "b": 0, "c": 0}
+
+
 def test_a_held_job_takes_part_in_nothing():
     view = cluster(4, job("a", 4), msg_held("h"))
     assert sizes(view) == {"a": 4}

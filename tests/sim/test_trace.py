@@ -101,9 +101,9 @@ def test_a_job_larger_than_the_cluster_is_named_with_its_line(tmp_path):
     path = file(tmp_path, ELASTICFLOW + "a,0,10,1\nb,1,10,9\n")
     rows = read_trace(path)
     with pytest.raises(BadRow, match=":3, column GPUs: job b needs 9, and the cluster has 8"):
-        that_fit(rows, 8, path)
+        that_fit(rows, lambda _: 8, path)
     left_out: list[BadRow] = []
-    assert [row.job_id for row in that_fit(rows, 8, path, left_out.append)] == ["a"]
+    assert [row.job_id for row in that_fit(rows, lambda _: 8, path, left_out.append)] == ["a"]
     assert len(left_out) == 1
 
 

@@ -31,12 +31,26 @@ MIX = {"bert-mrpc": 1.0, "resnet18-cifar10": 2.0, "vgg16-cifar10": 1.0}
 
 
 @st.composite
-def workloads(draw: st.DrawFn) -> tuple[list[NodeView], list[Submission], int]:
-    """A few nodes, jobs of all kinds that fit on them, and a seed for failures (0: none)."""
-    nodes = [NodeView(f"n{number}", 4, usable=True) for number in range(draw(st.integers(1, 4)))]
-    total = 4 * len(nodes)
+def workloads(draw: st.DrawFn, *, even: bool = False) -> tuple[list[NodeView], list[Submission], int]:
+    """A few nodes of two GPU types in one or two partitions, jobs of all kinds that fit, a seed for failures (0: none).
+
+    `even` nodes of one partition have as many GPUs.
+    """
+    pools = draw(st.sampled_from([("",), ("a",), ("a", "b")]))
+    nodes, totals = [], {}
+    for pool in pools:
+        sizes = st.just(draw(st.sampled_from([2, 4]))) if even else st.sampled_from([2, 4, 8])
+        for _ in range(draw(st.integers(1, 4 // len(pools)))):
+            kind = draw(st.sampled_from(["", "slow"]))
+            gpus = draw(sizes)
+            nodes.append(
+                NodeView(f"n{len(nodes)}", gpus, usable=True, gpu_type=kind, partitions=(pool,) if pool else ())
+            )
+            totals[pool] = totals.get(pool, 0) + gpus
     work = []
     for number in range(draw(st.integers(1, 8))):
+        pool = draw(st.sampled_from(pools))
+        total = totals[pool]
         gpus = draw(st.integers(1, total))
         low, high = (1, total) if draw(st.booleans()) else (gpus, gpus)
         run_s = float(draw(st.integers(1, 5000)))
@@ -48,6 +62,7 @@ def workloads(draw: st.DrawFn) -> tuple[list[NodeView], list[Submission], int]:
                 begin=lambda run_s=run_s, gpus=gpus, talks=low < high: TracedRun(run_s, gpus, talks=talks),
                 wish=Wish(gpus=Bounds(low, high)),
                 requeueable=draw(st.booleans()),
+                partition=pool,
                 time_limit_s=run_s * draw(st.sampled_from([0.5, 1.0, 10.0])),
             )
         )
@@ -100,13 +115,15 @@ def test_nor_does_pollux_which_takes_its_time(workload):
 
 
 def run_one(policy, nodes, work, seed):
+    from ones_slurm.policy.peers.partitions import PerPartition
     from ones_slurm.policy.peers.srtf import Srtf
     from ones_slurm.sim.shared import SharedCluster
 
     names = [node.name for node in nodes]
     outages = draw_outages(names, horizon_s=8000, mean_up_s=3000, mean_down_s=600, seed=seed) if seed else ()
-    cluster = Watched(SharedCluster(nodes, work, Costs(start_s=30, save_s=5), every_s=60.0, outages=outages))
-    chosen = Srtf(cluster.remaining_s) if policy == "srtf" else policy_named(policy)
+    costs, speeds = Costs(start_s=30, save_s=5), {"slow": 0.5}
+    cluster = Watched(SharedCluster(nodes, work, costs, every_s=60.0, outages=outages, speeds=speeds))
+    chosen = PerPartition(Srtf(cluster.remaining_s)) if policy == "srtf" else policy_named(policy)
     run(cluster, chosen, interval_s=60.0, seed=seed)
     assert len(cluster.ended) == len(work)
     assert all(job.end_s >= job.what.submit_s for job in cluster.ended)
@@ -114,7 +131,7 @@ def run_one(policy, nodes, work, seed):
 
 @pytest.mark.parametrize("policy", ["slurm", "fifo", "equal", "psrpt"])
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(workload=workloads())
+@given(workload=workloads(even=True))
 def test_no_invariant_breaks_in_an_imagined_slurm(policy, workload):
     nodes, work, seed = workload
     setting = Setting(
@@ -130,7 +147,7 @@ def test_no_invariant_breaks_in_an_imagined_slurm(policy, workload):
 
 
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(workload=workloads())
+@given(workload=workloads(even=True))
 def test_nor_with_the_evolutionary_search_which_takes_its_time(workload):
     nodes, work, _ = workload
     setting = Setting(whole_nodes=True, by_clock=False, interval_s=60.0)

@@ -82,7 +82,7 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
     room = _room(view)
     usable = {node.name for node in view.nodes if node.usable}
     jobs = tuple(job for job in view.jobs if job.elastic and claims_nodes(job))
-    pools, may, held_in, nodes_of = _pools(room, jobs)
+    pools, may, held_in, nodes_of = _pools(room, jobs, by_type=not whole)
     capacity = int(max(pools.sum(), 1))
     bounds = [_bounds(job, view, capacity) for job in jobs]
     held = held_in.sum(axis=1)
@@ -113,7 +113,8 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
         held_batch=held_batch,
         known=known.astype(bool),
         move_s=np.full(len(jobs), max(view.pause_s, 0.0)),
-        fixed=np.array([_is_fixed(job, view, usable) for job in jobs], bool),
+        # A job that spans pools is left alone, for sizes are chosen within one.
+        fixed=np.array([_is_fixed(job, view, usable) for job in jobs], bool) | ((held_in > 0).sum(axis=1) > 1),
         least=_least(allowed, np.array(units), held) if whole else np.zeros(len(jobs), int),
         base=base,
     )
@@ -189,11 +190,15 @@ def _room(view: ClusterView) -> list[tuple[NodeView, int]]:
 
 
 def _pools(
-    room: Sequence[tuple[NodeView, int]], jobs: Sequence[JobView]
+    room: Sequence[tuple[NodeView, int]], jobs: Sequence[JobView], *, by_type: bool
 ) -> tuple[Ints, Bools, Ints, tuple[frozenset[str], ...]]:
-    """Kinds of nodes, each a pool: (units, where jobs may run, what they hold there, the nodes' names)."""
-    kinds = sorted({(*kind_of(node), node.gpu_type) for node, _ in room})
-    pool_of = {node.name: kinds.index((*kind_of(node), node.gpu_type)) for node, _ in room}
+    """Kinds of nodes, each a pool: (units, where jobs may run, what they hold there, the nodes' names).
+
+    `by_type` keeps GPU types apart; a batch system that hands out whole nodes of a partition mixes them.
+    """
+    kind = {node.name: (*kind_of(node), node.gpu_type if by_type else "") for node, _ in room}
+    kinds = sorted(set(kind.values()))
+    pool_of = {name: kinds.index(each) for name, each in kind.items()}
     pools = np.zeros(max(len(kinds), 1), int)
     for node, units in room:
         pools[pool_of[node.name]] += units
