@@ -83,6 +83,6 @@ def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "-"
     return "-" if value in (None, "") else str(value)
