@@ -204,8 +204,11 @@ def _notes(month: Month, *, unreadable: int) -> list[str]:
     notes = [
         f"{len(month.work)} jobs on {len(month.nodes)} nodes with {gpus} GPUs; "
         f"really they took {duration(month.mean_s)} on average and waited {duration(month.waiting_s)}.",
-        f"Elastic: {len(month.elastic)} jobs" + (f" ({', '.join(month.elastic[:8])} …)." if month.elastic else "."),
     ]
+    notes += [
+        f"Elastic: {len(ids)} jobs, because {reason} ({', '.join(ids[:8])}{', …' if len(ids) > 8 else ''})."
+        for reason, ids in month.elastic.items()
+    ] or ["Elastic: no job."]
     notes += [f"Kept at their size: {count} jobs, because {reason}." for reason, count in month.rigid.items()]
     notes += [f"Left out: {count} jobs, because {reason}." for reason, count in month.left_out.items()]
     if unreadable:

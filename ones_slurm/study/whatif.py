@@ -4,6 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import accumulate
 
 import msgspec
 
@@ -18,17 +19,20 @@ from ones_slurm.slurm.client import AccountingRow
 
 # A shorter job is over before a move pays (ours; a move costs about a minute).
 SHORTEST_ELASTIC_S = 1800.0
+# Why a job is taken as elastic.
+WISHED = "its comment holds a wish"
+ASSUMED = f"it held whole nodes for {SHORTEST_ELASTIC_S / 60:g} min or more (--assume)"
 
 
 class Month(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in a dump. `left_out` and `rigid` count jobs by the reason; `elastic` are the ids of the others.
+    """What was found in a dump. `left_out` and `rigid` count jobs by the reason, `elastic` holds ids by the reason.
 
     `mean_s` and `waiting_s` are what really happened to the jobs in `work`, in seconds.
     """
 
     nodes: tuple[NodeView, ...]
     work: tuple[Submission, ...]
-    elastic: tuple[str, ...]
+    elastic: dict[str, tuple[str, ...]]
     left_out: dict[str, int]
     rigid: dict[str, int]
     assumed: tuple[str, ...]
@@ -43,14 +47,14 @@ def read_month(rows: Sequence[AccountingRow], site: Site, *, now_s: float, assum
     hour or more, between one node and `assume` times what it had. Raises `UsageError` when no job is left.
     """
     per_node = {name: partition.gpus_per_node for name, partition in site.partitions.items() if partition.gpus_per_node}
-    nodes = _nodes(rows, per_node)
     last = {row.job_id: row for row in rows}
     left_out: Counter[str] = Counter()
     rigid: Counter[str] = Counter()
     work: list[Submission] = []
-    elastic: list[str] = []
+    elastic: dict[str, list[str]] = defaultdict(list)
     really: list[tuple[float, float]] = []
     found = histories(rows, now_s=now_s, gpus_per_node=per_node)
+    nodes = _nodes(found, per_node)
     zero_s = min((job.segments[0].submit_s for job in found), default=0)
     for job in found:
         ran = [segment for segment in job.segments if segment.start_s is not None and segment.duration_s > 0]
@@ -65,8 +69,8 @@ def read_month(rows: Sequence[AccountingRow], site: Site, *, now_s: float, assum
         if wish is None:
             rigid[reason] += 1
         else:
-            elastic.append(job.job_id)
-        work.append(_submission(job, row, wish, reason, zero_s))
+            elastic[reason].append(job.job_id)
+        work.append(_submission(job, row, wish, reason if wish is None else "", zero_s))
         submit_s = job.segments[0].submit_s
         really.append((ran[-1].end_s - submit_s, (ran[0].start_s or submit_s) - submit_s))
     if not work:
@@ -77,7 +81,7 @@ def read_month(rows: Sequence[AccountingRow], site: Site, *, now_s: float, assum
     return Month(
         nodes=tuple(nodes.values()),
         work=tuple(work),
-        elastic=tuple(elastic),
+        elastic={reason: tuple(ids) for reason, ids in elastic.items()},
         left_out=dict(left_out),
         rigid=dict(rigid),
         assumed=tuple(_assumptions(assume)),
@@ -88,7 +92,9 @@ def read_month(rows: Sequence[AccountingRow], site: Site, *, now_s: float, assum
 
 def _assumptions(assume: float) -> Iterable[str]:
     yield "the nodes are those that any job of the dump held, all of them up all the time"
-    yield "every job would have taken as long again on as many GPUs, whatever its place"
+    yield "a node has the most GPUs that jobs held on it at a time, or as many as the site file says"
+    yield "every job would have taken as long again on as many GPUs, whatever its place and their type"
+    yield "a job that was requeued or resized does all of its work, first at the size that it began with"
     yield f"on n times as many GPUs a job is n^{EXPONENT:g} times as fast"
     yield "a job's time limit bounds it as it did; the queue goes by submission with backfill, and knows no priorities"
     if assume > 1:
@@ -98,7 +104,7 @@ def _assumptions(assume: float) -> Iterable[str]:
 def _wish(  # noqa: PLR0911  (a list of rules, read from the top)
     job: JobHistory, row: AccountingRow, nodes: dict[str, NodeView], site: Site, assume: float
 ) -> tuple[Wish | None, str]:
-    """Between which sizes a job may be moved, or why it may not."""
+    """Between which sizes a job may be moved, if at all, and why."""
     first = next(segment for segment in job.segments if segment.start_s is not None and segment.duration_s > 0)
     partition = site.partitions.get(first.partition)
     if partition is not None and not partition.elastic:
@@ -113,13 +119,13 @@ def _wish(  # noqa: PLR0911  (a list of rules, read from the top)
         return None, "its wish cannot be read"
     if wish is not None:
         bounds = wish.node_bounds(len(held), held[0])
-        return Wish(nodes=bounds, gpus=Bounds(bounds.low * held[0], bounds.high * held[0]), batch=wish.batch), ""
+        return Wish(nodes=bounds, gpus=Bounds(bounds.low * held[0], bounds.high * held[0]), batch=wish.batch), WISHED
     if assume <= 1:
         return None, "it has no wish"
     if sum(segment.duration_s for segment in job.segments) < SHORTEST_ELASTIC_S:
         return None, "it was over too soon to be moved"
     most = max(math.floor(len(held) * assume), 1)
-    return Wish(nodes=Bounds(1, most), gpus=Bounds(held[0], most * held[0])), ""
+    return Wish(nodes=Bounds(1, most), gpus=Bounds(held[0], most * held[0])), ASSUMED
 
 
 def _submission(job: JobHistory, row: AccountingRow, wish: Wish | None, reason: str, zero_s: int) -> Submission:
@@ -144,17 +150,21 @@ def _submission(job: JobHistory, row: AccountingRow, wish: Wish | None, reason: 
     )
 
 
-def _nodes(rows: Sequence[AccountingRow], per_node: dict[str, int]) -> dict[str, NodeView]:
-    """Every node that a row names, with the most GPUs that a job had there, in each partition that was used on it."""
-    gpus: dict[str, int] = defaultdict(int)
+def _nodes(found: Sequence[JobHistory], per_node: dict[str, int]) -> dict[str, NodeView]:
+    """Every node that a job held, with the most GPUs that jobs had there at a time, and the partitions used on it."""
+    changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    least: dict[str, int] = defaultdict(int)
     partitions: dict[str, set[str]] = defaultdict(set)
-    for row in rows:
-        count = per_node.get(row.partition) or -(-(row.gpus or 0) // max(len(row.nodes), 1))
-        for name in row.nodes:
-            gpus[name] = max(gpus[name], count)
-            partitions[name].add(row.partition)
+    for segment in (segment for job in found for segment in job.segments if segment.start_s is not None):
+        held = -(-segment.gpus // max(len(segment.nodes), 1))
+        for name in segment.nodes:
+            changes[name] += [(segment.start_s or 0, held), (segment.end_s, -held)]
+            least[name] = max(least[name], per_node.get(segment.partition, 0))
+            partitions[name].add(segment.partition)
+    # At one moment those who go are gone before others come.
+    gpus = {name: max(least[name], *accumulate(held for _, held in sorted(changes[name]))) for name in sorted(changes)}
     return {
         name: NodeView(name, count, usable=True, partitions=tuple(sorted(partitions[name])))
-        for name, count in sorted(gpus.items())
+        for name, count in gpus.items()
         if count
     }

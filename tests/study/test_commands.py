@@ -3,11 +3,14 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from ones_slurm.cli.main import ones
+from ones_slurm.slurm.accounting import columns
+from ones_slurm.slurm.releases import Release
 
 TRACE = """job_id,submission_time,duration,num_gpu
 a,0,100,4
@@ -119,7 +122,7 @@ def test_an_unknown_policy_is_answered_with_the_nearest(folder):
 def test_what_if_says_what_it_found_and_what_it_assumed(folder):
     out = called("sim", "whatif", "--from", "sacct.txt", "-P", "slurm", "-P", "equal").stdout
     assert "4 jobs on 4 nodes with 16 GPUs" in out
-    assert "Elastic: 1 jobs (10 …)." in out
+    assert "Elastic: 1 jobs, because its comment holds a wish (10)." in out
     assert "Kept at their size: 2 jobs, because it has no wish." in out
     assert "Kept at their size: 1 jobs, because it held a part of a node." in out
     assert "Left out: 1 jobs, because it never started." in out
@@ -127,9 +130,22 @@ def test_what_if_says_what_it_found_and_what_it_assumed(folder):
     assert "Assumed: on n times as many GPUs a job is n^0.8 times as fast." in out
 
 
+def test_what_if_adds_up_the_gpus_of_jobs_that_shared_a_node(folder):
+    """Two GPUs and one at the same time, then another job on two."""
+    line = "{0}|ada|acc|gpu|x|COMPLETED|{1}|{1}|{1}|{2}|c1|1|2|cpu=2,gres/gpu={3},node=1|01:00:00|||{0}|0:0"
+    day = "2026-01-05T"
+    rows = [("1", "10:00:00", "10:30:00", 2), ("2", "10:10:00", "10:20:00", 1), ("3", "10:30:00", "10:40:00", 2)]
+    lines = [line.format(job_id, day + begin, day + end, gpus) for job_id, begin, end, gpus in rows]
+    (folder / "shared.txt").write_text("\n".join([SACCT.splitlines()[0], *lines]) + "\n")
+    out = called("sim", "whatif", "--from", "shared.txt", "-P", "slurm").stdout
+    assert "3 jobs on 1 nodes with 3 GPUs" in out
+    assert "Kept at their size: 3 jobs, because it held a part of a node." in out
+
+
 def test_what_if_can_take_long_whole_node_jobs_as_elastic(folder):
     out = called("sim", "whatif", "--from", "sacct.txt", "-P", "slurm", "--assume", 2).stdout
-    assert "Elastic: 3 jobs" in out
+    assert "Elastic: 1 jobs, because its comment holds a wish (10)." in out
+    assert "Elastic: 2 jobs, because it held whole nodes for 30 min or more (--assume) (11_1, 16)." in out
     assert "jobs without a wish that held whole nodes for 30 min or more could be moved" in out
 
 
@@ -154,9 +170,38 @@ def test_what_if_reads_json_of_old_and_new_releases_alike(folder):
     (folder / "saved.json").write_text(json.dumps({"meta": {}, "jobs": [old, new]}))
     out = called("sim", "whatif", "--from", "saved.json", "-P", "slurm").stdout
     assert "2 jobs on 2 nodes with 8 GPUs" in out
-    assert "Elastic: 1 jobs (2 …)." in out
+    assert "Elastic: 1 jobs, because its comment holds a wish (2)." in out
     (folder / "broken.json").write_text('{"jobs": [{"job_id": "x"')
     assert "broken.json is no answer of sacct --json" in called("sim", "whatif", "--from", "broken.json", code=2).stderr
+
+
+# What three releases wrote: jobs with GPUs, on nodes, that never started, that had no GPU, kept at a part of a node.
+RECORDED = {
+    "22.05.8": (5, 6, 2, 3, 4),
+    "24.11.5": (3, 5, 6, 1, 1),
+    "26.05.5": (5, 5, 2, 0, 3),
+}
+
+
+@pytest.mark.parametrize("release", RECORDED)
+def test_what_if_of_what_real_releases_wrote(release):
+    jobs, nodes, never, without, part = RECORDED[release]
+    dump = Path(__file__).parents[1] / "report" / "data" / f"sacct-{release}.psv"
+    notes = json.loads(called("sim", "whatif", "--from", dump, "-P", "slurm", "-P", "equal", "--json").stdout)["notes"]
+    assert notes[0].startswith(f"{jobs} jobs on {nodes} nodes ")
+    assert f"Left out: {never} jobs, because it never started." in notes
+    assert (f"Left out: {without} jobs, because it had no GPU." in notes) == bool(without)
+    assert f"Kept at their size: {part} jobs, because it held a part of a node." in notes
+
+
+@pytest.mark.parametrize("release", RECORDED)
+def test_what_if_of_rows_that_the_daemon_itself_asks_for(folder, release):
+    """Resizes, merges and requeues, in the columns of our own reader."""
+    rows = (Path(__file__).parents[1] / "slurm" / "samples" / f"sacct-{release}.psv").read_text()
+    (folder / "dump.txt").write_text("|".join(columns(Release.parse(release))) + "\n" + rows)
+    out = called("sim", "whatif", "--from", "dump.txt", "-P", "slurm", "--assume", 2).stdout
+    assert "no rows of sacct" not in out
+    assert "Assumed: a job that was requeued or resized does all of its work" in out
 
 
 def test_what_if_of_a_dump_without_jobs(folder):
