@@ -222,7 +222,8 @@ def _rows(trace: Path, setting: Setting, *, keep_going: bool) -> list[Row]:
     from ones_slurm.sim.workload import that_fit
 
     large: list[BadRow] = []
-    rows = that_fit(load(trace, keep_going=keep_going), setting.gpus_for, trace, large.append if keep_going else None)
+    found = setting.in_partitions(load(trace, keep_going=keep_going))
+    rows = that_fit(found, setting.gpus_for, trace, large.append if keep_going else None)
     if large:
         click.echo(f"{trace}: {len(large)} jobs are larger than the cluster and left out", err=True)
     return rows

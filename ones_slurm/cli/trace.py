@@ -23,8 +23,8 @@ _output = click.option("-o", "--output", type=click.Path(path_type=Path), help="
 def command() -> None:
     """Traces: who submitted what and when.
 
-    Read are our own format, the Pollux workloads, Philly and ElasticFlow; they are told apart by their headings. All
-    commands that take a trace take any of them.
+    Read are our own format, the Pollux workloads, Philly, ElasticFlow, and what `sacct -D -P` or `sacct -D --json`
+    wrote; they are told apart by their headings. All commands that take a trace take any of them.
     """
 
 
@@ -45,8 +45,9 @@ def check(file: Path, *, keep_going: bool, gpus: int | None) -> None:
     """Say what is in FILE; the exit code is 2 if there is a bad row."""
     from ones_slurm.sim.trace import format_of
     from ones_slurm.sim.workload import that_fit
+    from ones_slurm.study.saved import is_saved
 
-    form = format_of(file)
+    form = "sacct" if is_saved(file) else format_of(file)
     bad: list[BadRow] = []
     rows = load(file, keep_going=keep_going, found=bad)
     if gpus is not None:
@@ -78,13 +79,31 @@ def synth(*, jobs: int, hours: float, mix: str, arrivals: str, largest: int, see
 def load(file: Path, *, keep_going: bool, found: list[BadRow] | None = None) -> list[Row]:
     """The rows of a trace, with a bar on a terminal when it takes long; bad ones are counted on stderr."""
     from ones_slurm.sim.trace import read_trace
+    from ones_slurm.study.saved import is_saved
 
+    if is_saved(file):
+        return _accounted(file)
     bad: list[BadRow] = [] if found is None else found
     with _bar(file) as read:
         rows = read_trace(file, bad=_collect(bad) if keep_going else None, read=read)
     if bad:
         click.echo(f"{file}: {len(bad)} bad rows are left out, the first one: {bad[0].message}", err=True)
     return rows
+
+
+def _accounted(file: Path) -> list[Row]:
+    """Jobs with GPUs that are over, by a site's own accounting; what is left out is counted on stderr."""
+    from ones_slurm.model.settings import load_site
+    from ones_slurm.study.saved import read_saved
+    from ones_slurm.study.whatif import read_month, rows_of
+
+    read = read_saved(file)
+    month = read_month(read.rows, load_site(), now_s=read.last_s)
+    if read.unreadable:
+        click.echo(f"{file}: {read.unreadable} lines are no rows of sacct", err=True)
+    for reason, count in month.left_out.items():
+        click.echo(f"{file}: {count} jobs are left out, because {reason}", err=True)
+    return rows_of(month)
 
 
 def _collect(bad: list[BadRow]) -> Callable[[BadRow], None]:

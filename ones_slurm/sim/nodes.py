@@ -43,7 +43,7 @@ def read_kinds(text: str) -> tuple[NodeKind, ...]:
                 gpus=int(match["gpus"]),
                 gpu_type=match["gpu_type"] or "",
                 speed=float(match["speed"] or 1.0),
-                partitions=tuple(sorted({name for name in (match["partitions"] or "").split("+") if name})),
+                partitions=tuple(dict.fromkeys(name for name in (match["partitions"] or "").split("+") if name)),
                 rack=match["rack"] or "",
             )
         )
@@ -60,7 +60,7 @@ def node_views(kinds: Sequence[NodeKind]) -> tuple[NodeView, ...]:
             kind.gpus,
             usable=True,
             gpu_type=kind.gpu_type,
-            partitions=kind.partitions,
+            partitions=tuple(sorted(kind.partitions)),
             rack=kind.rack or f"r{(number - 1) // NODES_PER_RACK:03}",
         )
         for number, kind in enumerate(each, start=1)

@@ -21,6 +21,16 @@ def read_saved(path: pathlib.Path) -> Dump:
         ) from error
 
 
+def is_saved(path: pathlib.Path) -> bool:
+    """Whether a file looks like an answer of sacct, rather than like a trace."""
+    try:
+        with path.open("rb") as file:
+            heading = file.read(4096).partition(b"\n")[0]
+    except OSError:
+        return False
+    return _is_json(path) or b"JobID" in heading.strip().split(b"|")
+
+
 def _is_json(path: pathlib.Path) -> bool:
     try:
         with path.open("rb") as file:

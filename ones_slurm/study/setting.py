@@ -91,7 +91,12 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     def gpus_for(self, partition: str) -> int:
         """All GPUs that a job of that partition could ever have."""
-        return gpus_for(partition or self.default_partition, node_views(self.kinds))
+        return gpus_for(partition, node_views(self.kinds))
+
+    def in_partitions(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows, those that name no partition in the default one."""
+        there = self.default_partition
+        return [row if row.partition or not there else msgspec.structs.replace(row, partition=there) for row in rows]
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -122,9 +127,7 @@ def simulate(
         largest=setting.gpus,
         requeueable=setting.requeueable,
     )
-    work = submissions(rows, choices)
-    if default := setting.default_partition:
-        work = [job if job.partition else msgspec.structs.replace(job, partition=default) for job in work]
+    work = submissions(setting.in_partitions(rows), choices)
     return simulate_jobs(work, policy, setting, node_views(setting.kinds), journal=journal, told=told)
 
 

@@ -15,6 +15,7 @@ from ones_slurm.model.wish import Bounds, Wish, parse_wish
 from ones_slurm.report.segments import JobHistory, histories
 from ones_slurm.sim.job import Submission
 from ones_slurm.sim.rigid import EXPONENT, TracedRun
+from ones_slurm.sim.trace import Row
 from ones_slurm.slurm.client import AccountingRow
 
 # A shorter job is over before a move pays (ours; a move costs about a minute).
@@ -88,6 +89,27 @@ def read_month(rows: Sequence[AccountingRow], site: Site, *, now_s: float, assum
         mean_s=sum(took_s for took_s, _ in really) / len(really),
         waiting_s=sum(waited_s for _, waited_s in really) / len(really),
     )
+
+
+def rows_of(month: Month) -> list[Row]:
+    """The same jobs as a trace, for clusters of any kind; how they were requeued and resized is left behind."""
+    rows = []
+    for job in month.work:
+        sizes = job.wish.gpus if job.wish is not None else None
+        rows.append(
+            Row(
+                job_id=job.job_id,
+                submit_s=job.submit_s,
+                gpus=job.gpus,
+                duration_s=job.begin().total,
+                low_gpus=sizes.low if sizes is not None else 0,
+                high_gpus=sizes.high if sizes is not None else 0,
+                time_limit_s=job.time_limit_s or 0.0,
+                user=job.user,
+                partition=job.partition,
+            )
+        )
+    return rows
 
 
 def _assumptions(assume: float) -> Iterable[str]:

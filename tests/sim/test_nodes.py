@@ -29,7 +29,7 @@ def put(job_id, generation, *allocation):
 def test_kinds_are_read_and_numbered_through():
     kinds = read_kinds("2x8:a100:gpu+debug@east, 1x4:v100*0.5:gpu,1x2")
     assert kinds == (
-        NodeKind(count=2, gpus=8, gpu_type="a100", partitions=("debug", "gpu"), rack="east"),
+        NodeKind(count=2, gpus=8, gpu_type="a100", partitions=("gpu", "debug"), rack="east"),
         NodeKind(count=1, gpus=4, gpu_type="v100", speed=0.5, partitions=("gpu",)),
         NodeKind(count=1, gpus=2),
     )

@@ -209,6 +209,39 @@ def test_what_if_of_a_dump_without_jobs(folder):
     assert "no job is left to be simulated" in called("sim", "whatif", "--from", "empty.txt", code=2).stderr
 
 
+def test_a_sites_own_accounting_is_a_trace_like_any_other(folder):
+    done = called("trace", "import", "sacct.txt")
+    heading, *rows = done.stdout.splitlines()
+    elastic, *others = (dict(zip(heading.split(","), row.split(","), strict=True)) for row in rows)
+    assert [row["job_id"] for row in others] == ["11_1", "15", "16"]
+    # half an hour on one node of four GPUs, and an hour on two of them
+    assert (elastic["job_id"], elastic["gpus"], elastic["low_gpus"], elastic["high_gpus"]) == ("10", "4", "4", "16")
+    assert float(elastic["duration_s"]) == pytest.approx(1800 + 3600 * 2**0.8)
+    assert "1 jobs are left out, because it never started" in done.stderr
+    assert "sacct.txt: sacct, 4 jobs" in called("trace", "check", "sacct.txt").stdout
+    assert "first-fit" in called("sim", "compare", "sacct.txt", "-P", "first-fit").stdout
+
+
+def test_nodes_of_several_kinds_are_one_option(folder):
+    """Both jobs are in the first partition, on GPUs of half the speed: 100 and 50 s become 200 and 100 s."""
+    kinds = "1x4:old*0.5:gpu@r1,1x8:new:big"
+    for more in (("-P", "first-fit"), ("-P", "slurm", "--whole-nodes")):
+        (folder / "two.csv").write_text("\n".join(TRACE.splitlines()[:3]) + "\n")
+        answer = called("sim", "run", "two.csv", "--nodes", kinds, *more, "--json", "--at-once").stdout
+        assert {job["job_id"]: job["completion_s"] for job in json.loads(answer)["jobs"]} == {"a": 200, "b": 290}
+    error = called("sim", "run", "trace.csv", "-P", "first-fit", "--nodes", kinds, code=2).stderr
+    assert "column GPUs: job c needs 9, and partition gpu has 4" in error
+    assert "describes no nodes" in called("sim", "run", "trace.csv", "--nodes", "many", code=2).stderr
+
+
+def test_a_peer_refuses_partitions_that_overlap(folder):
+    overlapping = "2x4::gpu+debug,2x4::gpu"
+    error = called("sim", "run", "trace.csv", "-P", "easy", "--nodes", overlapping, code=2).stderr
+    assert "policy easy needs partitions that share no nodes, not debug+gpu and gpu" in error
+    (folder / "two.csv").write_text("\n".join(TRACE.splitlines()[:3]) + "\n")
+    called("sim", "run", "two.csv", "-P", "psrpt", "--nodes", overlapping)
+
+
 def test_traces_are_made_checked_and_imported(folder):
     called("trace", "synth", "-n", 20, "--mix", "bert-cola=1,traced=3", "--seed", 5, "-o", "made.csv")
     assert "made.csv: jobs, 20 jobs" in called("trace", "check", "made.csv").stdout
