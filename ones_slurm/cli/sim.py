@@ -157,6 +157,7 @@ def replay(journal: Path) -> None:
     show_default=True,
     help="take long whole-node jobs as elastic, up to so many times their size; 1: only those with a wish",
 )
+@click.option("--site", "its_site", type=click.Path(), help="the site file of the dump  [default: that of ones --site]")
 @click.option("--interval", type=click.FloatRange(1), help="seconds between decisions  [default: the site's]")
 @_json
 @_html
@@ -167,6 +168,7 @@ def whatif(
     dump: Path,
     policies: tuple[str, ...],
     assume: float,
+    its_site: str | None,
     interval: float | None,
     as_json: bool,
     html: Path | None,
@@ -177,7 +179,7 @@ def whatif(
     from ones_slurm.study.setting import Setting, simulate_jobs
     from ones_slurm.study.whatif import read_month
 
-    settings = load_site(site)
+    settings = load_site(its_site or site)
     read = read_saved(dump)
     month = read_month(read.rows, settings, now_s=read.last_s, assume=assume)
     setting = Setting(

@@ -43,7 +43,7 @@ def test_the_options_are_these():
         "sim compare": shared | {"--policy", "--html"},
         "sim sweep": shared | {"--policy", "--vary"},
         "sim replay": set(),
-        "sim whatif": {"--from", "--policy", "--assume", "--interval", "--json", "--html"},
+        "sim whatif": {"--from", "--site", "--policy", "--assume", "--interval", "--json", "--html"},
         "trace import": {"--keep-going", "--output"},
         "trace check": {"--keep-going", "--gpus"},
         "trace synth": {"--jobs", "--hours", "--mix", "--arrivals", "--largest", "--seed", "--output"},
@@ -147,6 +147,16 @@ def test_what_if_can_take_long_whole_node_jobs_as_elastic(folder):
     assert "Elastic: 1 jobs, because its comment holds a wish (10)." in out
     assert "Elastic: 2 jobs, because it held whole nodes for 30 min or more (--assume) (11_1, 16)." in out
     assert "jobs without a wish that held whole nodes for 30 min or more could be moved" in out
+
+
+def test_what_if_believes_the_site_file_given_before_or_behind_the_command(folder):
+    """Partition gpu has nodes of eight GPUs and is left alone; the policy is fifo."""
+    (folder / "site.toml").write_text('[partitions.gpu]\ngpus_per_node = 8\nelastic = false\n[policy]\nname = "fifo"\n')
+    behind = called("sim", "whatif", "--from", "sacct.txt", "--site", "site.toml").stdout
+    assert "4 jobs on 4 nodes with 32 GPUs" in behind
+    assert "Kept at their size: 4 jobs, because partition gpu is not elastic." in behind
+    assert [line.split()[0] for line in behind.splitlines()[:3]] == ["POLICY", "slurm", "fifo"]
+    assert called("--site", "site.toml", "sim", "whatif", "--from", "sacct.txt").stdout == behind
 
 
 def test_what_if_reads_json_of_old_and_new_releases_alike(folder):
