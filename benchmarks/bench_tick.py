@@ -173,11 +173,13 @@ def _daemon_peak_mib(folder: Path, number: int) -> float:
 
 def _ticks(path: Path) -> int:
     from ones_slurm.engine.journal import Journal
+    from ones_slurm.model.errors import NotFound
 
-    if not path.exists():
+    try:
+        with Journal.read(path) as journal:
+            return journal.last_tick()
+    except NotFound:
         return 0
-    with Journal.read(path) as journal:
-        return journal.last_tick()
 
 
 if __name__ == "__main__":

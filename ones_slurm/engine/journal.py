@@ -45,6 +45,8 @@ class Journal:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             lock = take_lock(place)
+            # Others' jobs stand in it; the write-ahead log takes over the mode.
+            place.touch(mode=0o600)
         except OSError as error:
             raise Failed(f"cannot open the journal {place}: {error.strerror}", hint="see state_dir") from error
         try:
@@ -68,9 +70,13 @@ class Journal:
         uri = f"{place.as_uri()}?mode=ro{'&immutable=1' if quiet else ''}"
         try:
             db = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-            schema.check(db.execute("pragma user_version").fetchone()[0], str(place))
+            version = db.execute("pragma user_version").fetchone()[0]
         except sqlite3.Error as error:
             raise _unusable(place, error) from error
+        if version == 0:
+            db.close()
+            raise NotFound(f"the journal {place} is only being made", hint="ask again in a second")
+        schema.check(version, str(place))
         return cls(db, place)
 
     def close(self) -> None:

@@ -102,6 +102,18 @@ def test_moves_of_all_jobs_are_listed_by_time(path):
     ]
 
 
+def test_a_journal_that_is_only_being_made_is_not_read(path):
+    path.parent.mkdir()
+    path.touch()
+    with pytest.raises(NotFound, match="only being made"):
+        Journal.read(path)
+
+
+def test_only_its_owner_reads_a_journal(path):
+    opened(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_second_writer_is_told_who_the_first_is(path):
     with opened(path), pytest.raises(Failed, match=rf"another onesd \(process {os.getpid()}\)"):
         Journal.open(path)
