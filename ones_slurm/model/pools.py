@@ -16,9 +16,7 @@ class Pools:
     """
 
     def __init__(self, nodes: Iterable[NodeView]) -> None:
-        self._kinds = {node.name: kind_of(node) for node in nodes}
-        self._left = Counter(self._kinds.values())
-        self._kept: set[str] = set()
+        self._left = Counter(kind_of(node) for node in nodes)
         self._fitting: dict[tuple[str, int], list[Kind]] = {}
 
     def fitting(self, job: JobView) -> list[Kind]:
@@ -33,24 +31,14 @@ class Pools:
         return sum(self._left[kind] for kind in self.fitting(job))
 
     def take(self, job: JobView, nodes: int) -> int:
-        """Gives the job up to `nodes` nodes; returns how many it got.
-
-        It may keep a node that it holds although it could not get it today (one that has left its partition).
-        """
+        """Gives the job up to `nodes` nodes; returns how many it got."""
         wanted = nodes
         for kind in self.fitting(job):
             given = min(self._left[kind], wanted)
             self._left[kind] -= given
             wanted -= given
             if not wanted:
-                return nodes
-        for name in job.nodes:
-            own = self._kinds.get(name)
-            if not wanted or own is None or own in self.fitting(job) or name in self._kept or not self._left[own]:
-                continue
-            self._kept.add(name)
-            self._left[own] -= 1
-            wanted -= 1
+                break
         return nodes - wanted
 
 
