@@ -6,6 +6,8 @@ import shutil
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# For worlds that a test makes without `ones-rank`, which sets it for the same reason.
+os.environ.setdefault("USE_LIBUV", "0")
 
 
 @pytest.fixture(scope="session")

@@ -114,6 +114,8 @@ def rank_environment(place: Place, address: str, port: int, interface: str) -> d
         "LOCAL_WORLD_SIZE": str(place.local_size),
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
+        # torch's own choice fails in a torch that was built without libuv, as Debian builds it.
+        "USE_LIBUV": os.environ.get("USE_LIBUV", "0"),
     }
     if interface:
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):

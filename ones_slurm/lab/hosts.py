@@ -12,6 +12,7 @@ import ones_slurm
 from ones_slurm.model.errors import UsageError
 
 from . import kernel
+from .packages import debian_release
 from .spec import USERS
 from .state import LabState
 
@@ -19,6 +20,14 @@ CHECKOUT = Path(ones_slurm.__file__).resolve().parents[1]
 
 _UIDS = {"root": 0} | {user.name: user.uid for user in USERS}
 _NAMESPACES = (("mount", "mnt"), ("net", "net"), ("uts", "uts"), ("ipc", "ipc"))
+# Open MPI 5.0.7 of Debian 13 dies in one start of ten over four nodes, when a message comes before MPI_Init is done
+# (11 of 100 with its own transport, 0 of 40 with UCX).
+_MPI_OF_DEBIAN_13 = {
+    "OMPI_MCA_pml": "ucx",
+    "OMPI_MCA_pml_ucx_tls": "any",
+    "OMPI_MCA_pml_ucx_devices": "any",
+    "UCX_TLS": "tcp,self",
+}
 _SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
@@ -38,6 +47,8 @@ def clean_environment(user: str) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "TERM": os.environ.get("TERM", "dumb"),
     }
+    if debian_release() == 13:
+        env |= _MPI_OF_DEBIAN_13
     if not CHECKOUT.is_relative_to(sys.prefix):
         env["PYTHONPATH"] = str(CHECKOUT)
     return env

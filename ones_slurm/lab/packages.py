@@ -1,5 +1,6 @@
 """The Debian packages that a lab needs: which are missing, and how to install them without waking any service."""
 
+import functools
 import os
 import re
 import shutil
@@ -30,6 +31,7 @@ _ALWAYS = (
 _BY_RELEASE = {12: ("libopenmpi3",), 13: ("libopenmpi40",)}
 
 
+@functools.cache
 def debian_release() -> int:
     """12 or 13; other systems are not served, because package names and Slurm's paths differ there."""
     facts = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', Path("/etc/os-release").read_text(), re.MULTILINE))
