@@ -140,9 +140,13 @@ class Job:
         if self._loader is not None:
             self._loader.position = share.position
         self._last_loss = loss.detach()
-        verb = self._agreement.after_step()
-        if verb != "go":
+        if self._may_leave(share) and (verb := self._agreement.after_step()) != "go":
             self._carry_out(verb)
+
+    def _may_leave(self, share: Share) -> bool:
+        """Not after the last of several steps of an epoch: what a script does behind its loop, often with the last
+        loss, would find a loop that ran not once. The word then is given a step later, on all ranks alike."""
+        return self._loader is None or share.position < self._loader.samples or share.position == share.batch
 
     def report(self, **metrics: float) -> None:
         """Tells the wrapper, and through it `ones queue` and the policy, how good the model is now."""

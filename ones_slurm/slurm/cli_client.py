@@ -144,7 +144,11 @@ class CommandClient:
 
     def _one_or_more_jobs(self, job_id: str) -> list[RawJob]:
         if self.version.scontrol_has_json:
-            return read_queue(self._ask("scontrol", "--json", "show", "job", job_id))
+            jobs = read_queue(self._ask("scontrol", "--json", "show", "job", job_id))
+            if not jobs:
+                # 24.11 gives the same empty list for no such job and for no slurmctld; its words tell them apart.
+                self._ask("scontrol", "show", "job", job_id)
+            return jobs
         mark = _mark()
         return read_squeue(self._ask("squeue", *squeue_options(job_id, mark)), mark)
 

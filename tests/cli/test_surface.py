@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 
 import click
 import pytest
@@ -37,23 +36,11 @@ def test_the_options_are_these():
     assert options(onesd) == ["--debug", "--help", "--observe", "--site", "--user", "--version"]
 
 
-def test_a_command_starts_fast_because_it_loads_little():
-    """Heavy libraries are imported by the subcommand that needs them; the time is that of three tries at best."""
+def test_a_command_loads_little():
+    """Heavy libraries are imported by the subcommand that needs them."""
     script = "import sys; from ones_slurm.cli.main import ones; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert not {"aiohttp", "numpy", "torch", "mpi4py", "rich", "ClusterShell", "sqlite3"} & set(loaded)
-
-    def start_s():
-        begun = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "ones_slurm.cli.main", "version"], capture_output=True, check=True)
-        return time.perf_counter() - begun
-
-    def bare_s():
-        begun = time.perf_counter()
-        subprocess.run([sys.executable, "-c", ""], capture_output=True, check=True)
-        return time.perf_counter() - begun
-
-    assert min(start_s() for _ in range(3)) - min(bare_s() for _ in range(3)) < 0.15
 
 
 def test_an_unknown_command_is_wrong_use():
