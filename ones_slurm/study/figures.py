@@ -50,7 +50,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     rho_mean: float
     rho_worst: float
     decisions: int
-    cpu_s: float
 
 
 def job_figures(cluster: ImaginedCluster) -> tuple[JobFigures, ...]:
@@ -60,15 +59,13 @@ def job_figures(cluster: ImaginedCluster) -> tuple[JobFigures, ...]:
     return tuple(_of_job(job, share) for job, share in zip(jobs, _fair_shares(jobs, gpus), strict=True))
 
 
-def figures(
-    policy: str, cluster: ImaginedCluster, jobs: Sequence[JobFigures], *, decisions: int = 0, cpu_s: float = 0.0
-) -> Figures:
-    """The summary of a run; there must be a job."""
+def figures(policy: str, cluster: ImaginedCluster, jobs: Sequence[JobFigures], *, decisions: int = 0) -> Figures:
+    """The summary of a run; there must be a job. Sums are exact, for Pythons add up floats differently since 3.12."""
     completion = np.array([job.completion_s for job in jobs])
     begin_s = min(job.submit_s for job in jobs)
     makespan_s = max(job.submit_s + job.completion_s for job in jobs) - begin_s
     offered = sum(node.gpus for node in cluster.nodes.values()) * makespan_s
-    alone = sum(job.truth.alone_s(1) for job in cluster.ended if job.state is JobState.DONE)
+    alone = math.fsum(job.truth.alone_s(1) for job in cluster.ended if job.state is JobState.DONE)
     rho = [job.rho for job in jobs if not job.failed]
     median, p90, p99 = np.percentile(completion, [50, 90, 99])
     return Figures(
@@ -80,14 +77,13 @@ def figures(
         p90_s=float(p90),
         p99_s=float(p99),
         makespan_s=makespan_s,
-        waiting_s=sum(job.waiting_s for job in jobs) / len(jobs),
+        waiting_s=math.fsum(job.waiting_s for job in jobs) / len(jobs),
         moves=sum(job.moves for job in jobs) / len(jobs),
-        utilisation=sum(job.gpu_s for job in jobs) / offered if offered else 0.0,
+        utilisation=math.fsum(job.gpu_s for job in jobs) / offered if offered else 0.0,
         goodput=alone / offered if offered else 0.0,
-        rho_mean=sum(rho) / len(rho) if rho else math.nan,
+        rho_mean=math.fsum(rho) / len(rho) if rho else math.nan,
         rho_worst=max(rho, default=math.nan),
         decisions=decisions,
-        cpu_s=cpu_s,
     )
 
 

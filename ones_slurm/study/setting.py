@@ -3,7 +3,6 @@
 import itertools
 import math
 import pathlib
-import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -157,7 +156,6 @@ def simulate_jobs(
     chosen = _policy(policy, cluster)
     if journal is not None:
         journal.begin_run(Run(policy=policy, seed=setting.seed, mode="imagined"), cluster.now())
-    begun_s = time.process_time()
     decisions = run(
         cluster,
         chosen,
@@ -167,9 +165,8 @@ def simulate_jobs(
         settings=EngineSettings(interval_s=setting.interval_s),
         told=told,
     )
-    cpu_s = time.process_time() - begun_s
     jobs = job_figures(cluster)
-    return Result(figures(policy, cluster, jobs, decisions=decisions, cpu_s=cpu_s), jobs, cluster)
+    return Result(figures(policy, cluster, jobs, decisions=decisions), jobs, cluster)
 
 
 def _policy(name: str, cluster: ImaginedCluster) -> Policy:

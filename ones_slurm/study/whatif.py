@@ -86,8 +86,8 @@ def read_month(rows: Sequence[AccountingRow], site: Site, *, now_s: float, assum
         left_out=dict(left_out),
         rigid=dict(rigid),
         assumed=tuple(_assumptions(assume)),
-        mean_s=sum(took_s for took_s, _ in really) / len(really),
-        waiting_s=sum(waited_s for _, waited_s in really) / len(really),
+        mean_s=math.fsum(took_s for took_s, _ in really) / len(really),
+        waiting_s=math.fsum(waited_s for _, waited_s in really) / len(really),
     )
 
 
@@ -144,7 +144,7 @@ def _wish(  # noqa: PLR0911  (a list of rules, read from the top)
         return Wish(nodes=bounds, gpus=Bounds(bounds.low * held[0], bounds.high * held[0]), batch=wish.batch), WISHED
     if assume <= 1:
         return None, "it has no wish"
-    if sum(segment.duration_s for segment in job.segments) < SHORTEST_ELASTIC_S:
+    if math.fsum(segment.duration_s for segment in job.segments) < SHORTEST_ELASTIC_S:
         return None, "it was over too soon to be moved"
     most = max(math.floor(len(held) * assume), 1)
     return Wish(nodes=Bounds(1, most), gpus=Bounds(held[0], most * held[0])), ASSUMED
@@ -153,7 +153,7 @@ def _wish(  # noqa: PLR0911  (a list of rules, read from the top)
 def _submission(job: JobHistory, row: AccountingRow, wish: Wish | None, reason: str, zero_s: int) -> Submission:
     ran = [segment for segment in job.segments if segment.start_s is not None and segment.duration_s > 0]
     gpus = ran[0].gpus
-    duration_s = sum(segment.duration_s * math.pow(segment.gpus / gpus, EXPONENT) for segment in ran)
+    duration_s = math.fsum(segment.duration_s * math.pow(segment.gpus / gpus, EXPONENT) for segment in ran)
     return Submission(
         job_id=job.job_id,
         submit_s=float(job.segments[0].submit_s - zero_s),

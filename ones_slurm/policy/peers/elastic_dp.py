@@ -6,6 +6,8 @@ The scaling factor of a job at k GPUs is its speed there, at its best batch, ove
 admitted in the order of submission for as long as all minimum sizes fit.
 """
 
+import math
+
 import numpy as np
 
 from ones_slurm.model.cluster import ClusterView
@@ -37,7 +39,7 @@ class ElasticDp:
         sizes = {each.job.job_id: size for each, size in zip(admitted, best, strict=True)}
         held = [each.job.gpus for each in admitted]
         if all(held) and sum(held) <= total:
-            now = sum(float(factor[gpus]) for factor, gpus in zip(factors, held, strict=True))
+            now = math.fsum(float(factor[gpus]) for factor, gpus in zip(factors, held, strict=True))
             if worth < CLEARLY * now:
                 sizes = {each.job.job_id: each.job.gpus for each in admitted}
         return plan(view, jobs, sizes, "adds the most to the sum of all scaling factors")
