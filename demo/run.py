@@ -176,13 +176,13 @@ def _screen(console: Console) -> Iterator:
 
 def verdict(demo: Demo) -> None:
     """Says what was promised and raises if it did not happen."""
-    moves = [move for move in demo.moves() if move.outcome is Status.DONE]
+    moves = [move for move in demo.moves() if move.outcome is Status.DONE and move.kind != "start"]
     shrunk = [move for move in moves if move.kind == "shrink"]
     grown = [move for move in moves if move.kind == "requeue" and move.to_nodes > move.from_nodes]
     reached, fixed = demo.accuracies(), demo.fixed_size()
     table = Table("job", "script", "accuracy", "at a fixed size", "sizes", title="What became of them")
     for job_id, submission in demo.jobs.items():
-        sizes = " → ".join(str(move.to_nodes) for move in moves if move.job_id == job_id and move.kind != "start")
+        sizes = " → ".join(str(move.to_nodes) for move in moves if move.job_id == job_id)
         table.add_row(
             job_id, submission.script, f"{reached[job_id]:.4f}", f"{fixed[job_id]:.4f}", sizes or "never moved"
         )
