@@ -53,8 +53,19 @@ class Declined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Text
 
 
+class Lent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A companion that has come up: a Slurm job of its own, whose nodes this job may use and whose ranks may join."""
+
+    job_id: Name
+    nodes: Annotated[tuple[Name, ...], msgspec.Meta(max_length=20000)]
+
+
 class Sync(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that a job says of itself. `generation` is the one it runs or, in phase left, the one it waits to enter."""
+    """All that a job says of itself. `generation` is the one it runs or, in phase left, the one it waits to enter.
+
+    `live` says that its ranks can enter another generation in memory, without an exit (the script uses our API).
+    `companions` are those that stand ready or take part; `nodes` are the nodes of the generation, theirs included.
+    """
 
     phase: Phase
     generation: Count
@@ -64,6 +75,8 @@ class Sync(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     batch: Count = 0
     progress: Progress | None = None
     declined: Declined | None = None
+    live: bool = False
+    companions: Annotated[tuple[Lent, ...], msgspec.Meta(max_length=1000)] = ()
     notes: Annotated[tuple[Text, ...], msgspec.Meta(max_length=16)] = ()
 
 
@@ -71,8 +84,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """What the job shall do next: enter `generation` with these nodes, batch (samples) and learning-rate factor.
 
     While `go` is False the job saves, lets its ranks exit and reports `left`; the nodes are then changed under it.
-    Once `go` is True it starts the generation. `kind` is start, shrink, requeue or rebatch. `lr_scale` multiplies
-    the script's own learning rate (the one tuned for its base batch).
+    Once `go` is True it starts the generation. `kind` is start, shrink, requeue, rebatch or grow. `lr_scale`
+    multiplies the script's own learning rate (the one tuned for its base batch).
+
+    A `live` order (only to a job whose `Sync` says live) is entered in memory: `go` is True from the beginning, ranks
+    on nodes that are not named leave, ranks on the nodes of companions that are named join, and the job's next `Sync`
+    with this generation in phase training says that it has happened. Until then nothing may be taken from the job.
     """
 
     generation: int
@@ -82,6 +99,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     lr_scale: float = 1.0
     nodes: tuple[str, ...] = ()
     reason: str = ""
+    live: bool = False
 
 
 class Reply(msgspec.Struct, frozen=True):
