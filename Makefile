@@ -4,6 +4,10 @@ PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export OMP_NUM_THREADS := 1
 
+# What the gates and some tests run, beside the lab's own packages.
+CHECKERS := shellcheck lua-check
+TESTED_WITH := gcc libc6-dev libslurm-dev
+
 .PHONY: venv packages demo test quick check bench clean
 
 venv:
@@ -17,17 +21,20 @@ demo: packages
 
 # Two at a time, for the tests on a real Slurm mostly wait; a file stays together, for its tests share a lab.
 test: packages
+	@tools/debian-packages $(TESTED_WITH)
 	$(PY) -m pytest -n 2 --dist loadfile
 
 quick: venv
 	$(PY) -m pytest -m "not slurm"
 
 check: venv
+	@tools/debian-packages $(CHECKERS)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
-	shellcheck tools/bootstrap .ci/run sbatch_templates/*.sbatch
+	shellcheck tools/bootstrap tools/debian-packages .ci/run sbatch_templates/*.sbatch
+	luacheck -q --no-color --config site_configs/slurm/.luacheckrc site_configs/slurm/*.lua
 
 bench: packages
 	$(PY) -m benchmarks.run

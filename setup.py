@@ -23,6 +23,7 @@ EXTRAS = {
         "import-linter>=2.0",
         "types-toml",
         "scikit-learn>=1.4",
+        "lupa>=2.2",
     ],
 }
 
