@@ -13,6 +13,7 @@ from ones_slurm.daemon.clusters import OwnJobs, Watched
 from ones_slurm.daemon.desk import Desk
 from ones_slurm.daemon.metrics import Metrics
 from ones_slurm.daemon.notify import tell_systemd
+from ones_slurm.engine.experience import Experienced
 from ones_slurm.engine.journal import Journal
 from ones_slurm.engine.loop import Engine, Latest
 from ones_slurm.engine.observer import Observer
@@ -152,6 +153,7 @@ class Service:
             backoff=self._backoff,
             generations=self._journal.last_generations(),
         )
+        cluster = Experienced(cluster, self._journal, history=self._site.policy.history)
         if self._owner is not None:
             cluster = OwnJobs(cluster, self._owner)
         if self._observe:

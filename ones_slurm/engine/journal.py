@@ -7,11 +7,13 @@ costs one fsync per tick.
 """
 
 import hashlib
+import itertools
 import os
 import pathlib
 import sqlite3
+import statistics
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -20,8 +22,8 @@ import msgspec
 from ones_slurm.engine import schema
 from ones_slurm.engine.lock import take_lock
 from ones_slurm.engine.memory import Decision, Memory
-from ones_slurm.engine.records import Holding, MoveRow, RecordedTick, Run, StoryLine, Tick
-from ones_slurm.model.cluster import ClusterView, JobState, JobView
+from ones_slurm.engine.records import Holding, Known, MoveRow, RecordedTick, Run, StoryLine, Tick
+from ones_slurm.model.cluster import ClusterView, JobState, JobView, Past
 from ones_slurm.model.errors import Failed, NotFound
 from ones_slurm.model.plan import Action, Outcome, Plan, Reallocate, Requeue, Shrink, Start
 
@@ -29,6 +31,8 @@ from ones_slurm.model.plan import Action, Outcome, Plan, Reallocate, Requeue, Sh
 BUSY_S = 10.0
 # A job that is ending shows only those nodes that are not clean yet.
 HOLDING = (JobState.RUNNING, JobState.SUSPENDED)
+# What moves cost changes with the site's load, so only the latest count (ours).
+PAUSES_COUNTED = 9
 
 
 class Journal:
@@ -103,18 +107,20 @@ class Journal:
 
     def record(self, tick: Tick) -> None:
         """Writes a whole tick, or nothing of it. A decision that says the same as the last on that job is left out."""
-        packed = msgspec.msgpack.encode(tick.view)
-        digest = hashlib.blake2b(packed, digest_size=16).digest()
+        view, past = _packed(msgspec.structs.replace(tick.view, past=())), _packed(tick.view.past)
         sizes = {job.job_id: len(job.nodes) for job in tick.view.jobs}
         news = [decision for decision in tick.decisions if self._is_news(decision)]
         with self._transaction():
+            for table, (digest, packed) in (("views", view), ("pasts", past)):
+                self._db.execute(
+                    f"insert into {table} values (?, ?, ?) on conflict(hash) do update set last_s = excluded.last_s",
+                    (digest, packed, tick.now_s),
+                )
+            plan, memory = encode_plan(tick.plan), _pack(tick.memory)
             self._db.execute(
-                "insert into views values (?, ?, ?) on conflict(hash) do update set last_s = excluded.last_s",
-                (digest, zlib.compress(packed, 1), tick.now_s),
-            )
-            self._db.execute(
-                "insert into ticks values (?, ?, ?, ?, ?, ?, ?)",
-                (tick.tick, self._run, tick.now_s, tick.took_s, digest, encode_plan(tick.plan), _pack(tick.memory)),
+                "insert into ticks(tick, run, now_s, took_s, view_hash, past_hash, plan, memory) "
+                "values (?, ?, ?, ?, ?, ?, ?, ?)",
+                (tick.tick, self._run, tick.now_s, tick.took_s, view[0], past[0], plan, memory),
             )
             self._db.executemany(
                 "insert into decisions values (?, ?, ?, ?, ?, ?, ?)",
@@ -160,7 +166,48 @@ class Journal:
     def prune(self, views_before_s: float) -> int:
         """Drops views older than that, the bulk of the file; returns how many. Decisions and actions stay."""
         with self._transaction():
+            self._db.execute("delete from pasts where last_s < ?", (views_before_s,))
             return self._db.execute("delete from views where last_s < ?", (views_before_s,)).rowcount
+
+    def keep(self, known: Mapping[str, Known]) -> None:
+        """Writes what these jobs have shown so far, over what was there."""
+        with self._transaction():
+            self._db.executemany(
+                "insert into known values (?, ?) on conflict do update set packed = excluded.packed",
+                [(job_id, msgspec.msgpack.encode(one)) for job_id, one in known.items()],
+            )
+
+    def end_of(self, job_id: str, past: Past, now_s: float) -> None:
+        """A job is over: what it has shown becomes what it leaves behind."""
+        with self._transaction():
+            self._db.execute("delete from known where job_id = ?", (job_id,))
+            self._db.execute(
+                "insert into past(ended_s, job_id, packed) values (?, ?, ?)",
+                (now_s, job_id, msgspec.msgpack.encode(past)),
+            )
+
+    def known(self) -> dict[str, Known]:
+        """What unfinished jobs have shown so far."""
+        rows = self._db.execute("select job_id, packed from known")
+        return {job_id: msgspec.msgpack.decode(packed, type=Known) for job_id, packed in rows}
+
+    def past(self, most: int) -> tuple[Past, ...]:
+        """What the latest ended jobs have left behind, the oldest first."""
+        rows = self._db.execute("select packed from past order by number desc limit ?", (most,)).fetchall()
+        return tuple(msgspec.msgpack.decode(packed, type=Past) for (packed,) in reversed(rows))
+
+    def pauses(self) -> dict[str, float]:
+        """Seconds from an action to its end, by kind of move: the median of the latest that were done."""
+        rows = self._db.execute(
+            "select kind, ended_s - sent_s from (select *, row_number() over "
+            "(partition by kind order by ended_s desc, job_id) as age from actions "
+            "where outcome = 'done' and kind <> 'start') where age <= ? order by kind",
+            (PAUSES_COUNTED,),
+        ).fetchall()
+        return {
+            kind: statistics.median(seconds for _, seconds in same)
+            for kind, same in itertools.groupby(rows, key=lambda row: row[0])
+        }
 
     def last_tick(self) -> int:
         """The number of the last tick, 0 before the first."""
@@ -234,11 +281,14 @@ class Journal:
     def recorded_ticks(self) -> Iterator[RecordedTick]:
         """Every tick whose view is still there, in order."""
         rows = self._db.execute(
-            "select tick, policy, seed, packed, plan from ticks join runs using (run) "
-            "join views on hash = view_hash order by tick"
+            "select tick, policy, seed, views.packed, pasts.packed, plan from ticks join runs using (run) "
+            "join views on views.hash = view_hash left join pasts on pasts.hash = past_hash order by tick"
         )
-        for tick, policy, seed, packed, plan in rows:
+        for tick, policy, seed, packed, packed_past, plan in rows:
             view = msgspec.msgpack.decode(zlib.decompress(packed), type=ClusterView)
+            if packed_past is not None:
+                past = msgspec.msgpack.decode(zlib.decompress(packed_past), type=tuple[Past, ...])
+                view = msgspec.structs.replace(view, past=past)
             yield RecordedTick(tick=tick, policy=policy, seed=seed, view=view, plan=plan)
 
     def _is_news(self, decision: Decision) -> bool:
@@ -302,6 +352,12 @@ def _kind(action: Action) -> str:
 
 def _said(decision: Decision) -> tuple[str, str | None]:
     return decision.reason, _kind(decision.action) if decision.action is not None else None
+
+
+def _packed(what: ClusterView | tuple[Past, ...]) -> tuple[bytes, bytes]:
+    """(hash, compressed bytes)."""
+    packed = msgspec.msgpack.encode(what)
+    return hashlib.blake2b(packed, digest_size=16).digest(), zlib.compress(packed, 1)
 
 
 def _pack(memory: Memory) -> bytes:

@@ -17,7 +17,7 @@ from ones_slurm.model.cluster import ClusterView
 from ones_slurm.model.errors import Failed, OnesError
 from ones_slurm.model.plan import Action, Outcome, Plan, Status
 from ones_slurm.model.settings import Engine as EngineSettings
-from ones_slurm.model.sockets import Cluster, Event, Policy
+from ones_slurm.model.sockets import Changed, Cluster, Event, Policy
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,8 @@ class Engine:
                 if isinstance(event, Outcome):
                     self._end(event)
                 else:
-                    self._journal.event(self._cluster.now(), event.what, event.job_id)
+                    what = event.what if isinstance(event, Changed) else "the job is finished"
+                    self._journal.event(self._cluster.now(), what, event.job_id)
         except OnesError as error:
             self._trouble(error)
         return events

@@ -3,8 +3,9 @@
 import msgspec
 
 from ones_slurm.engine.memory import Decision, Memory
-from ones_slurm.model.cluster import ClusterView
+from ones_slurm.model.cluster import ClusterView, Speed
 from ones_slurm.model.plan import Plan, Status
+from ones_slurm.model.wire import Progress
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +76,15 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     start_s: float
     seen_s: float
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What an unfinished job has shown so far: its speed at each shape, the latest last, and some of its reports."""
+
+    user: str
+    recipe: str
+    speeds: tuple[Speed, ...] = ()
+    reports: tuple[Progress, ...] = ()
 
 
 class RecordedTick(msgspec.Struct, frozen=True, kw_only=True):

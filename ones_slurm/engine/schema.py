@@ -35,6 +35,14 @@ VERSIONS = (
     create table events(now_s real not null, job_id text not null, what text not null) strict;
     create index events_of_job on events(job_id, now_s);
     """,
+    # Ended jobs are the same in thousands of views, so ticks refer to them.
+    """
+    create table known(job_id text primary key, packed blob not null) strict, without rowid;
+    create table past(number integer primary key, ended_s real not null, job_id text not null, packed blob not null)
+        strict;
+    create table pasts(hash blob primary key, packed blob not null, last_s real not null) strict, without rowid;
+    alter table ticks add column past_hash blob;
+    """,
 )
 
 

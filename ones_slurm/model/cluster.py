@@ -127,8 +127,8 @@ class ClusterView(msgspec.Struct, frozen=True):
     """Everything known at `now_s` (Unix seconds). Jobs are ordered by (submit_s, job_id), nodes by name.
 
     `can_reallocate` says that any job can be put on any GPUs, also on some of a node's; plans then give allocations.
-    `pause_s` is how long a job does not train when it is moved here. `past` is what is known of ended jobs, the
-    oldest first.
+    `pause_s` is how long a job does not train when it is moved here; `pauses` has the same for single kinds of move
+    (requeue, shrink, rebatch) where they are known. `past` is what is known of ended jobs, the oldest first.
     """
 
     now_s: float
@@ -138,6 +138,7 @@ class ClusterView(msgspec.Struct, frozen=True):
     can_requeue: bool = True
     can_reallocate: bool = False
     pause_s: float = 30.0
+    pauses: dict[str, float] = {}
     past: tuple[Past, ...] = ()
 
     def free_nodes(self) -> tuple[NodeView, ...]:

@@ -65,7 +65,8 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a change of size costs at this site, for rehearsals: seconds without progress.
+    """What a change of size costs at this site: seconds without progress. `onesd` counts with these numbers until its
+    journal holds moves of the kind, rehearsals always.
 
     `start_s`: from an allocation to the first step (imports, data, restore). `save_s`: writing a checkpoint.
     `rescale_s`: a smaller world from memory, without a restart. `rebatch_s`: another batch on the same nodes.
@@ -81,10 +82,14 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class PolicyChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which policy decides, and the seed of all its chance."""
+    """Which policy decides, and the seed of all its chance.
 
-    name: str = "equal"
+    `history` lets it learn from ended jobs with the same user, script and arguments.
+    """
+
+    name: str = "ones"
     seed: Whole = 1
+    history: bool = True
 
 
 class Daemon(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,6 +12,7 @@ import numpy as np
 
 from ones_slurm.model.cluster import ClusterView
 from ones_slurm.model.plan import Action, Outcome, Plan
+from ones_slurm.model.wire import Progress
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -21,7 +22,14 @@ class Changed(msgspec.Struct, frozen=True):
     what: str
 
 
-Event = Outcome | Changed
+class Finished(msgspec.Struct, frozen=True):
+    """A job says that its script has come to its end; `progress` is the last that it said of its training."""
+
+    job_id: str
+    progress: Progress | None = None
+
+
+Event = Outcome | Changed | Finished
 
 
 class Cluster(Protocol):

@@ -18,6 +18,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `job_id` is what `scontrol` accepts: `12`, or `12_3` for an array task. `state` is the decision's view of
     `slurm_states`, which keeps every base state and flag word. `nodes` are the names held now.
+    `command` is the script with its arguments, empty where there is none (`--wrap`) or a single job was asked for.
     """
 
     job_id: str
@@ -30,6 +31,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     qos: str = ""
     name: str = ""
     comment: str = ""
+    command: str = ""
     nodes: tuple[str, ...] = ()
     batch_host: str = ""
     asked_nodes: int = 1

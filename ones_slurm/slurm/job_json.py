@@ -38,6 +38,7 @@ class RawJob(msgspec.Struct):
     qos: str = ""
     name: str = ""
     comment: str = ""
+    command: str = ""
     nodes: str = ""
     job_resources: RawResources | None = None
     batch_host: str = ""
@@ -115,6 +116,7 @@ def read_job(raw: RawJob) -> JobRecord:
         qos=raw.qos,
         name=raw.name,
         comment=raw.comment,
+        command=raw.command,
         nodes=nodes,
         batch_host=raw.batch_host if raw.batch_host in nodes else "",
         asked_nodes=asked_nodes,

@@ -1,6 +1,7 @@
 """One view out of two sources: what Slurm holds, and what the jobs say of themselves."""
 
 import functools
+import hashlib
 from collections import Counter
 from collections.abc import Mapping
 
@@ -42,6 +43,8 @@ class Join:
             jobs=tuple(sorted(jobs, key=lambda job: (job.submit_s, job.job_id))),
             can_shrink=can_shrink,
             can_requeue=can_requeue,
+            pause_s=(pauses := expected_pauses(self._site))["requeue"],
+            pauses=pauses,
         )
 
     def _job(self, record: JobRecord, now_s: float, holders: Mapping[str, int]) -> JobView:
@@ -83,6 +86,7 @@ class Join:
             generation=max(word.sync.generation if word else 0, start.generation if start else 0),
             batch=batch,
             progress=word.sync.progress if word is not None else None,
+            recipe=recipe_of(record.command),
             move=_move(move, record) if move is not None else None,
         )
 
@@ -114,6 +118,21 @@ def wish_of(comment: str) -> tuple[Wish | None, str]:
         return parse_wish(comment), ""
     except UsageError as error:
         return None, f"its wish cannot be read: {error.message}"
+
+
+def expected_pauses(site: Site) -> dict[str, float]:
+    """Seconds without training by kind of move, as the site file has them."""
+    costs = site.costs
+    return {
+        "requeue": costs.save_s + costs.start_s + costs.requeue_delay_s,
+        "shrink": costs.save_s + costs.rescale_s,
+        "rebatch": costs.rebatch_s,
+    }
+
+
+def recipe_of(command: str) -> str:
+    """A short name for a script and its arguments, which are of any length; empty where there is no script."""
+    return hashlib.blake2b(command.encode(errors="replace"), digest_size=8).hexdigest() if command else ""
 
 
 def _why_not_now(record: JobRecord, word: Word | None, now_s: float) -> str:

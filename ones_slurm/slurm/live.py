@@ -13,7 +13,7 @@ from ones_slurm.model.cluster import ClusterView, JobState
 from ones_slurm.model.errors import Unreachable
 from ones_slurm.model.plan import Action, Outcome, Start, Status
 from ones_slurm.model.settings import Site
-from ones_slurm.model.sockets import Changed, Event
+from ones_slurm.model.sockets import Changed, Event, Finished
 from ones_slurm.model.wire import Order, Phase, Sync
 from ones_slurm.slurm.backoff import Backoff
 from ones_slurm.slurm.board import Board, follows, speed
@@ -34,7 +34,7 @@ SETTLE_S = 2.0
 # The batch that a job had at a size serves it again at that size; few sizes are visited often (ours).
 ORDERS_KEPT = 8
 # Phases that change what a policy can do with a job.
-TELLING = (Phase.TRAINING, Phase.FINISHED, Phase.FAILED)
+TELLING = (Phase.TRAINING, Phase.FAILED)
 
 
 class Allowed(Protocol):
@@ -172,6 +172,8 @@ class LiveCluster:
             self._asking.discard(job_id)
             if job_id not in self._moves:
                 self._board.post(job_id, None)  # it follows its start order, or did not wait for it
+        if sync.phase is Phase.FINISHED and (before is None or before.phase is not Phase.FINISHED):
+            return [Finished(job_id, sync.progress)]
         if sync.phase in TELLING and (before is None or before.phase is not sync.phase):
             return [Changed(job_id, f"the job is {sync.phase}")]
         if before is not None and speed(sync) > 0 and not speed(before) > 0:

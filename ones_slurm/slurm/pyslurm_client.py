@@ -31,9 +31,21 @@ _RENAMED = {
     "array_task_string": "array_task_str",
 }
 _SAME = (
-    *("job_id", "job_state", "user_id", "state_reason", "account", "partition", "qos", "name", "comment", "nodes"),
+    *(
+        "job_id",
+        "job_state",
+        "user_id",
+        "state_reason",
+        "account",
+        "partition",
+        "qos",
+        "name",
+        "comment",
+        "command",
+        "nodes",
+    ),
     *("batch_host", "tres_per_node", "tres_per_job", "tres_req_str", "tres_alloc_str", "submit_time", "start_time"),
-    *("end_time", "time_limit", "restart_cnt", "priority", "array_job_id", "array_task_id", "het_job_id"),
+    *("end_time", "time_limit", "restart_cnt", "priority", "array_job_id", "array_task_id", "het_job_id", "command"),
 )
 
 

@@ -115,7 +115,7 @@ def _numbers(at: Situation, j: int, size: int, price: float, rank: int) -> dict[
         left_before_s=before_s,
         left_after_s=after_s,
         gain_s=before_s - after_s if held and size else None,
-        move_cost_gpu_s=float(at.move_s[j]) * size if moves else 0.0,
+        move_cost_gpu_s=float(at.shrink_s[j] if size < held else at.move_s[j]) * size if moves else 0.0,
         area_gpu_s=float(at.area[j]),
         price=price,
         rank=rank,

@@ -71,8 +71,9 @@ def options_of(at: Situation, anchor: tuple[Ints, Ints] | None = None) -> Option
         time_s = np.where(at.usable, at.left[:, None] / at.goodput, np.inf)
         held_s = np.where(at.held > 0, at.left / at.held_rate, np.inf)
     priced = 1.0 + price[:, None] * at.units  # (J, S)
-    moved = priced * (time_s + at.move_s[:, None])
     runs = at.held > 0
+    smaller = runs[:, None] & (at.units < at.held[:, None])
+    moved = priced * (time_s + np.where(smaller, at.shrink_s[:, None], at.move_s[:, None]))
     inertia = np.where(at.units > at.held[:, None], 1.0 / grow_below(at)[:, None], SHRINK_GAIN)
     at_size = np.where(runs[:, None], moved * inertia, moved)
     stays = runs[:, None] & (at.units == at.held[:, None])

@@ -16,8 +16,9 @@ from ones_slurm.model.cluster import ClusterView, JobState, JobView, NodeView, P
 from ones_slurm.model.pools import fits, kind_of
 from ones_slurm.policy.ones.facts import Facts, Kind, bounded, credible, facts_of, kinds_of
 from ones_slurm.policy.ones.goodput import MAX_RAMP, UNKNOWN_S, Ints, Sizes, known_curve, unknown_curve, useful
+from ones_slurm.policy.ones.network import network_of
 from ones_slurm.policy.ones.progress import curve_of, fit_predictor
-from ones_slurm.policy.ones.throughput import Floats, fit_speeds
+from ones_slurm.policy.ones.throughput import Floats, Network, fit_speeds
 from ones_slurm.policy.sizes import claims_nodes, size_bounds
 
 Bools = NDArray[np.bool_]
@@ -38,8 +39,8 @@ class Situation:
     """Jobs in the order of the view; J jobs, S sizes in rising order.
 
     `left` is in seconds times `goodput`; `usable` marks the sizes that a job may be given and that are worth their
-    GPUs, `held` is in units and `held_rate` the goodput there. `move_s` is what a move costs, `known` says that the job
-    or some other of its kind was measured.
+    GPUs, `held` is in units and `held_rate` the goodput there. `move_s` is what a growth costs, `shrink_s` what
+    becoming smaller does; `known` says that the job or some other of its kind was measured.
     """
 
     jobs: tuple[JobView, ...]
@@ -59,6 +60,7 @@ class Situation:
     held_batch: Floats  # (J,)
     known: Bools  # (J,)
     move_s: Floats  # (J,)
+    shrink_s: Floats  # (J,)
     fixed: Bools  # (J,) may not be moved now
     least: Ints  # (J,) units that it must have: whole nodes are taken from a running job only down to its minimum
     base: Floats  # (J,) base batch
@@ -88,7 +90,8 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
     held = held_in.sum(axis=1)
     units = _grid(1 if whole else per_node, capacity, {int(n) for n in held if n}.union(*bounds))
     kinds = kinds_of(view.past) if history else {}
-    frame = _Frame(units, 0 if whole else per_node, view.past if history else ())
+    past = view.past if history else ()
+    frame = _Frame(units, 0 if whole else per_node, past, network_of(past))
     rows = [_row(job, frame, int(held[j]), bounds[j], kinds.get((job.user, job.recipe))) for j, job in enumerate(jobs)]
     shape = (len(jobs), len(units))
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * 8
@@ -113,6 +116,7 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
         held_batch=held_batch,
         known=known.astype(bool),
         move_s=np.full(len(jobs), max(view.pause_s, 0.0)),
+        shrink_s=np.full(len(jobs), max(view.pauses.get("shrink", view.pause_s), 0.0)),
         # A job that spans pools is left alone, for sizes are chosen within one.
         fixed=np.array([_is_fixed(job, view, usable) for job in jobs], bool) | ((held_in > 0).sum(axis=1) > 1),
         least=_least(allowed, np.array(units), held) if whole else np.zeros(len(jobs), int),
@@ -126,13 +130,14 @@ class _Frame(NamedTuple):
     units: tuple[int, ...]
     per_node: int
     past: tuple[Past, ...]
+    network: Network
 
 
 def _row(
     job: JobView, frame: _Frame, held: int, bounds: tuple[int, int], kind: Kind | None
 ) -> tuple[Floats, Bools, Floats, float, float, float, bool, float]:
     """(goodput, allowed, batch) by size, what is left, goodput and batch at the held size, known, base batch."""
-    units, per_node, past_jobs = frame
+    units, per_node, past_jobs, _ = frame
     facts = facts_of(job, kind)
     past = kind.speeds if kind is not None else ()
     sizes = _sizes(units, max(job.gpus_per_node, 1), per_node)
@@ -148,7 +153,7 @@ def _row(
         served = _served_gpu_s(job)
         left = max(UNKNOWN_S, served)
         return goodput, allowed, batch, left, goodput[at] if held else 0.0, float(job.batch), False, facts.limits.base
-    model = fit_speeds(speeds, past)
+    model = fit_speeds(speeds, past, frame.network)
     most = max(MAX_RAMP * model.most_gpus, first)
     goodput, batch = known_curve(facts, model, sizes)
     allowed &= np.array(sizes[0]) <= most

@@ -2,7 +2,7 @@
 
     step^γ = (a + b·local batch)^γ + sync(GPUs, nodes)^γ,   sync = constant + slope·(GPUs − 2), within a node or between
 
-The form is that of Qiao et al., "Pollux", OSDI 2021, section 3.2; the fit is ours: least squares in closed form for
+and between nodes times what is known of the site's network (see `network`), where anything is. The form is that of Qiao et al., "Pollux", OSDI 2021, section 3.2; the fit is ours: least squares in closed form for
 each of seven exponents, a 25th of the cost of a seven-parameter search and no worse. All slopes and constants are at
 least zero, so at an equal local batch more GPUs are never predicted to do more each: nothing beyond linear.
 """
@@ -29,6 +29,34 @@ HALF_BATCH_TIME, PRIOR_WEIGHT = 0.75, 0.2
 ERROR_PER_DOUBLING = 0.1
 
 
+# What the site's network says of the exponent counts as much as a misfit of so much for each factor of e (ours).
+GAMMA_WEIGHT = 0.02
+# A slope over nodes beside the network's own counts in full only beyond so many sizes (ours).
+SLOPE_SIZES = 3.0
+
+
+class Network(msgspec.Struct, frozen=True):
+    """What all jobs of a site share: `factors` is how much slower the exchange is, by the logarithm of the `nodes`.
+
+    `crossing` is how much slower it is between nodes than within one; both are logarithms. `gamma` is the usual overlap.
+    """
+
+    nodes: tuple[float, ...] = ()
+    factors: tuple[float, ...] = ()
+    crossing: float | None = None
+    gamma: float = 0.0
+
+    def slower(self, nodes: Floats) -> Floats:
+        """The factor on exchange times over so many nodes."""
+        if not self.nodes:
+            return np.ones_like(nodes)
+        factor: Floats = np.exp(np.interp(np.log(np.maximum(nodes, 1.0)), self.nodes, self.factors))
+        return factor
+
+
+NO_NETWORK = Network()
+
+
 class SpeedModel(msgspec.Struct, frozen=True):
     """Fitted times in seconds. `most_gpus` is the largest size behind it, `error` the relative misfit (rms)."""
 
@@ -39,12 +67,13 @@ class SpeedModel(msgspec.Struct, frozen=True):
     remote: tuple[float, float]
     most_gpus: int
     error: float
+    network: Network = NO_NETWORK
 
     def sync_s(self, gpus: Floats, nodes: Floats) -> Floats:
         """Seconds of gradient exchange that would be seen if nothing overlapped."""
         beyond = np.maximum(gpus - 2.0, 0.0)
         within = self.local[0] + self.local[1] * beyond
-        between = self.remote[0] + self.remote[1] * beyond
+        between = (self.remote[0] + self.remote[1] * beyond) * self.network.slower(nodes)
         return np.where(gpus < 2, 0.0, np.where(nodes < 2, within, between))
 
     def step_s(self, gpus: Floats, nodes: Floats, local_batch: Floats, accumulation: Floats | float = 0.0) -> Floats:
@@ -61,7 +90,9 @@ class SpeedModel(msgspec.Struct, frozen=True):
 
 
 @functools.lru_cache(maxsize=16384)
-def fit_speeds(speeds: tuple[Speed, ...], prior: tuple[Speed, ...] = (), prior_weight: float = 0.1) -> SpeedModel:
+def fit_speeds(
+    speeds: tuple[Speed, ...], prior: tuple[Speed, ...] = (), network: Network = NO_NETWORK, prior_weight: float = 0.1
+) -> SpeedModel:
     """The model behind at least one measurement; `prior` holds those of earlier jobs of the kind, at less weight."""
     both = (*speeds, *prior)
     weight = np.array([1.0] * len(speeds) + [prior_weight if speeds else 1.0] * len(prior))
@@ -75,18 +106,21 @@ def fit_speeds(speeds: tuple[Speed, ...], prior: tuple[Speed, ...] = (), prior_w
     # (gammas, measurements): what the exchange would have taken had nothing overlapped
     hidden = (step[None, :] ** GAMMAS[:, None] - compute[None, :] ** GAMMAS[:, None]) ** (1.0 / GAMMAS[:, None])
     within, between = (nodes == 1) & (gpus > 1), nodes > 1
+    slower = network.slower(nodes)
     inner = _fit_sync(gpus[within], hidden[:, within], weight[within])
-    outer = _fit_sync(gpus[between], hidden[:, between], weight[between])
+    outer = _fit_sync(gpus[between], (hidden / slower)[:, between], weight[between], flat=bool(network.nodes))
     if not within.any():
-        inner = outer / REMOTE_FACTOR
+        inner = _crossed(outer, gpus[between], network, -1.0)
     elif not between.any():
-        outer = inner * REMOTE_FACTOR
+        outer = _crossed(inner, gpus[within], network, 1.0)
     beyond = np.maximum(gpus - 2.0, 0.0)
-    chosen = np.where(nodes[None, :] > 1, outer[:, :1] + outer[:, 1:] * beyond, inner[:, :1] + inner[:, 1:] * beyond)
-    chosen = np.where(gpus > 1, chosen, 0.0)
+    local_s, remote_s = (line[:, :1] + line[:, 1:] * beyond for line in (inner, outer))
+    chosen = np.where(gpus > 1, np.where(nodes > 1, remote_s * slower, local_s), 0.0)
     modelled = (compute[None, :] ** GAMMAS[:, None] + chosen ** GAMMAS[:, None]) ** (1.0 / GAMMAS[:, None])
     misfit = np.sqrt(((modelled / step - 1.0) ** 2 * weight).sum(axis=1) / weight.sum())
-    best = int(np.argmin(misfit + 1e-4 * np.arange(len(GAMMAS))))  # equally good: the one that promises the least
+    # equally good: the usual one of the site, or else the one that promises the least
+    usual = GAMMA_WEIGHT * np.abs(np.log(GAMMAS / network.gamma)) if network.gamma else 1e-4 * np.arange(len(GAMMAS))
+    best = int(np.argmin(misfit + usual))
     return SpeedModel(
         constant=constant,
         per_sample=per_sample,
@@ -95,6 +129,7 @@ def fit_speeds(speeds: tuple[Speed, ...], prior: tuple[Speed, ...] = (), prior_w
         remote=(float(outer[best, 0]), float(outer[best, 1])),
         most_gpus=int(gpus.max()),
         error=float(misfit[best]),
+        network=network,
     )
 
 
@@ -114,12 +149,26 @@ def _fit_compute(local: Floats, seconds: Floats, weight: Floats) -> tuple[float,
     return float(constant), float(slope)
 
 
-def _fit_sync(gpus: Floats, hidden: Floats, weight: Floats) -> Floats:
-    """(gammas, 2): constant and slope over (GPUs − 2), both at least zero."""
+def _fit_sync(gpus: Floats, hidden: Floats, weight: Floats, *, flat: bool = False) -> Floats:
+    """(gammas, 2): constant and slope over (GPUs − 2), both at least zero; `flat` draws few sizes towards no slope."""
     if not gpus.size:
         return np.zeros((len(GAMMAS), 2))
-    constant, slope = _line(np.maximum(gpus - 2.0, 0.0), hidden, weight / np.maximum(hidden, 1e-9) ** 2)
+    weight = weight / np.maximum(hidden, 1e-9) ** 2
+    constant, slope = _line(np.maximum(gpus - 2.0, 0.0), hidden, weight)
+    if flat:
+        more = len(np.unique(gpus)) - 1.0
+        share = more / (more + SLOPE_SIZES)
+        level = (weight * hidden).sum(axis=1) / weight.sum(axis=1)
+        constant, slope = share * constant + (1.0 - share) * level, share * slope
     return np.stack([constant, slope], axis=1)
+
+
+def _crossed(line: Floats, gpus: Floats, network: Network, way: float) -> Floats:
+    """The exchange on the other side, within (-1) or between nodes (+1), where only one side was tried."""
+    if network.crossing is None or not gpus.size:
+        return line * REMOTE_FACTOR**way
+    level = (line[:, 0] + line[:, 1] * max(float(gpus.max()) - 2.0, 0.0)) * np.exp(way * network.crossing)
+    return np.stack([level, np.zeros_like(level)], axis=1)
 
 
 def _line(x: Floats, y: Floats, weight: Floats) -> tuple[Floats, Floats]:
