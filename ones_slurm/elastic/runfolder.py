@@ -103,11 +103,11 @@ class RunFolder:
 
     def write_order(self, order: Order) -> None:
         """Tells the ranks what is wanted of them."""
-        _write(self.order_path, msgspec.json.encode(order))
+        write_whole(self.order_path, msgspec.json.encode(order))
 
     def read_order(self) -> Order | None:
         """The standing order, or None."""
-        return _read(self.order_path, Order)
+        return read_whole(self.order_path, Order)
 
     def clear_order(self) -> None:
         """The order was followed, declined or is void."""
@@ -115,11 +115,11 @@ class RunFolder:
 
     def write_word(self, word: Word) -> None:
         """Rank 0's word to the wrapper."""
-        _write(self.path / "progress.json", msgspec.json.encode(word))
+        write_whole(self.path / "progress.json", msgspec.json.encode(word))
 
     def read_word(self) -> Word | None:
         """The latest word of rank 0, of whichever generation."""
-        return _read(self.path / "progress.json", Word)
+        return read_whole(self.path / "progress.json", Word)
 
     def begin_generation(self) -> Progress:
         """Voids what was said in the last generation and returns how far that one came.
@@ -166,7 +166,8 @@ def _must_be_ours(folder: pathlib.Path) -> None:
         raise NotAllowed(f"{folder} belongs to uid {seen.st_uid}, not to you", hint="name another by --dir")
 
 
-def _write(path: pathlib.Path, content: bytes) -> None:
+def write_whole(path: pathlib.Path, content: bytes) -> None:
+    """Written aside and renamed, for this user's eyes only."""
     aside = path.with_name(path.name + ".new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(aside, flags, 0o600), "wb") as file:
@@ -174,7 +175,8 @@ def _write(path: pathlib.Path, content: bytes) -> None:
     aside.replace(path)
 
 
-def _read(path: pathlib.Path, kind: type[Kind]) -> Kind | None:
+def read_whole(path: pathlib.Path, kind: type[Kind]) -> Kind | None:
+    """What was written last; None when nothing was, or nothing that is a `kind`."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
             content: Any = file.read()

@@ -65,6 +65,7 @@ class Sync(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     `live` says that its ranks can enter another generation in memory, without an exit (the script uses our API).
     `companions` are those that stand ready or take part; `nodes` are the nodes of the generation, theirs included.
+    `folder` is its run folder and `join` the command by which a companion enters there, both empty where none can.
     """
 
     phase: Phase
@@ -77,6 +78,8 @@ class Sync(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     declined: Declined | None = None
     live: bool = False
     companions: Annotated[tuple[Lent, ...], msgspec.Meta(max_length=1000)] = ()
+    folder: Text = ""
+    join: Annotated[tuple[Text, ...], msgspec.Meta(max_length=32)] = ()
     notes: Annotated[tuple[Text, ...], msgspec.Meta(max_length=16)] = ()
 
 
@@ -102,7 +105,49 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     live: bool = False
 
 
+class Loan(msgspec.Struct, frozen=True, kw_only=True):
+    """A companion that is wanted for a job: submitted once for each (job, run, generation), by whom the site says.
+
+    It inherits what the job has. `minutes` are those that the job has left, None where it has no limit; `gres` is
+    Slurm's word for the GPUs of one node, empty where the site does not count them. `exclude` are the job's own nodes.
+    """
+
+    job_id: str
+    restarts: int
+    generation: int
+    nodes: int
+    minutes: int | None
+    account: str = ""
+    qos: str = ""
+    partition: str = ""
+    gres: str = ""
+    tasks_per_node: int = 1
+    cpus_per_task: int = 1
+    exclude: tuple[str, ...] = ()
+    comment: str = ""
+    folder: str = ""
+
+
+class LoanAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What became of a loan that was to be submitted: the companion's job id, or why Slurm refused it."""
+
+    restarts: Count
+    generation: Count
+    job_id: Name = ""
+    refused: Text = ""
+
+
+class Loans(msgspec.Struct, frozen=True):
+    """All companions that are wanted for the jobs of one user, as their agent hears it."""
+
+    loans: tuple[Loan, ...] = ()
+
+
 class Reply(msgspec.Struct, frozen=True):
-    """The daemon's answer to a `Sync`: the standing order, or None to train on as it is."""
+    """The daemon's answer to a `Sync`: the standing order, or None to train on as it is.
+
+    `loan` is a companion that this job shall submit from its batch step, where the site wants it so.
+    """
 
     order: Order | None = None
+    loan: Loan | None = None

@@ -11,7 +11,8 @@ import msgspec
 
 from ones_slurm.model.errors import UsageError
 
-_WORD = re.compile(r"(?:^|(?<=[\s;,]))ones:(?P<body>[^\s;]*)")
+# A companion's word is none of ours (see `companion.py`): it has no wish of its own.
+_WORD = re.compile(r"(?:^|(?<=[\s;,]))ones:(?!companion-of=)(?P<body>[^\s;]*)")
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 _KEYS = ("nodes", "gpus", "batch")
 _EXAMPLE = "a wish looks like ones:nodes=1-4,batch=64-4096"
