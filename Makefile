@@ -8,7 +8,7 @@ export OMP_NUM_THREADS := 1
 CHECKERS := shellcheck lua-check
 TESTED_WITH := gcc libc6-dev libslurm-dev
 
-.PHONY: venv packages demo test quick check bench clean
+.PHONY: venv packages demo test quick check bench dist clean
 
 venv:
 	@tools/bootstrap
@@ -39,5 +39,11 @@ check: venv
 bench: packages
 	$(PY) -m benchmarks.run
 
+# A wheel and an sdist with site files, templates, man pages and completions, in dist/.
+dist: venv
+	@$(PY) tools/share.py
+	$(PY) -m build --no-isolation --outdir dist . >/dev/null
+	@ls -l dist
+
 clean:
-	rm -rf build *.egg-info
+	rm -rf build dist share *.egg-info

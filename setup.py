@@ -8,6 +8,24 @@ from setuptools import find_packages, setup
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "ones_slurm" / "__init__.py").read_text())[1]
 
+def data_files() -> list[tuple[str, list[str]]]:
+    """What lies beside the package, by the folder below the prefix that each file goes to.
+
+    `share/` is made by `make dist` from the commands themselves; a plain checkout has none and installs without.
+    """
+    folders: dict[str, list[str]] = {}
+    for source, target in (
+        ("site_configs", "share/ones-slurm/site_configs"),
+        ("sbatch_templates", "share/ones-slurm/sbatch_templates"),
+        ("share", "share"),
+    ):
+        for path in sorted((ROOT / source).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".so":
+                below = path.parent.relative_to(ROOT / source)
+                folders.setdefault(str(pathlib.PurePath(target) / below), []).append(str(path.relative_to(ROOT)))
+    return list(folders.items())
+
+
 EXTRAS = {
     "slurm": ["pyslurm"],
     "train": ["torch>=2.6", "mpi4py>=4.0"],
@@ -24,6 +42,8 @@ EXTRAS = {
         "types-toml",
         "scikit-learn>=1.4",
         "lupa>=2.2",
+        "build>=1.2",
+        "click-man>=0.6",
     ],
 }
 
@@ -36,6 +56,7 @@ setup(
     license="MIT",
     python_requires=">=3.11",
     packages=find_packages(include=["ones_slurm", "ones_slurm.*"]),
+    data_files=data_files(),
     scripts=["wrappers/ones-run", "wrappers/ones-rank"],
     entry_points={"console_scripts": ["ones=ones_slurm.cli.main:main", "onesd=ones_slurm.daemon.main:main"]},
     install_requires=[
