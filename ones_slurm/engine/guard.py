@@ -12,7 +12,7 @@ from ones_slurm.engine.holdings import check_holdings, check_rearranging, check_
 from ones_slurm.engine.invariants import InvariantError as InvariantError  # noqa: PLC0414 -- known here
 from ones_slurm.engine.invariants import check_batch, check_unique
 from ones_slurm.model.cluster import ClusterView, JobState, JobView
-from ones_slurm.model.plan import Action, Outcome, Plan, Shrink, Target
+from ones_slurm.model.plan import Action, Grow, Outcome, Plan, Shrink, Target
 from ones_slurm.model.sockets import Cluster, Event, Policy
 
 
@@ -122,6 +122,11 @@ def check_actions(view: ClusterView, actions: Sequence[Action]) -> None:
                 raise InvariantError("action", f"job {job.job_id} cannot keep {', '.join(action.keep) or 'nothing'}")
             if job.batch_host and job.batch_host not in action.keep:
                 raise InvariantError("action", f"job {job.job_id} would lose its batch host {job.batch_host}")
+        if isinstance(action, Grow):
+            if not job.can_grow:
+                raise InvariantError("action", f"nothing can be lent to job {job.job_id}")
+            if not action.from_nodes == len(job.nodes) < action.nodes:
+                raise InvariantError("action", f"job {job.job_id} has {len(job.nodes)} nodes, not {action.from_nodes}")
 
 
 def _check_target(job: JobView, target: Target) -> None:

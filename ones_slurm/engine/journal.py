@@ -25,7 +25,7 @@ from ones_slurm.engine.memory import Decision, Memory
 from ones_slurm.engine.records import Holding, Known, MoveRow, RecordedTick, Run, StoryLine, Tick
 from ones_slurm.model.cluster import ClusterView, JobState, JobView, Past
 from ones_slurm.model.errors import Failed, NotFound
-from ones_slurm.model.plan import Action, Outcome, Plan, Reallocate, Requeue, Shrink, Start
+from ones_slurm.model.plan import Action, Grow, Outcome, Plan, Reallocate, Requeue, Shrink, Start
 
 # A second of a busy disk is no reason to fail; ten seconds are.
 BUSY_S = 10.0
@@ -326,7 +326,7 @@ def size_of(action: Action, held: int) -> int:
         return len(action.keep)
     if isinstance(action, Reallocate):
         return len(action.allocation)
-    return action.nodes if isinstance(action, Start | Requeue) else held
+    return action.nodes if isinstance(action, Start | Requeue | Grow) else held
 
 
 def _decision_row(tick: Tick, decision: Decision) -> Sequence[object]:

@@ -1,7 +1,8 @@
 """From a plan to a few actions: *wanted* (the plan), *requested* (moves under way) and *observed* (the view).
 
-A pure function with an explicit memory. It is reluctant on purpose: each growth costs a restart, so it must be wanted
-several plans in a row and have its nodes free; a shrink goes at once, but only when somebody needs the nodes.
+A pure function with an explicit memory. It is reluctant on purpose: a growth that costs a restart must be wanted
+several plans in a row and have its nodes free; a shrink goes at once, but only when somebody needs the nodes. Where
+nodes can be lent to a job that trains on, nothing is lost by growing at once.
 """
 
 from collections.abc import Collection
@@ -12,7 +13,7 @@ from ones_slurm.engine.keep import choose_keep
 from ones_slurm.engine.memory import Decision, Memory
 from ones_slurm.engine.rearrange import rearrange
 from ones_slurm.model.cluster import ClusterView, JobState, JobView
-from ones_slurm.model.plan import Action, Plan, Rebatch, Requeue, Shrink, Start, Target
+from ones_slurm.model.plan import Action, Grow, Plan, Rebatch, Requeue, Shrink, Start, Target
 from ones_slurm.model.settings import Engine as EngineSettings
 
 # Another batch alone is worth a stop of the training only when it differs by a tenth (ours: a stop costs seconds,
@@ -45,7 +46,7 @@ class _Tick:
         self.sized = {job.job_id: memory.sized[job.job_id] for job in view.jobs if _keeps_size(job, memory)}
         growers = [job for job in view.jobs if self._wants_more(job)]
         self.growing = {job.job_id: memory.growing.get(job.job_id, 0) + 1 for job in growers}
-        patient = [job for job in growers if self._patient(job) and not self._obstacle(job) and self._may_requeue(job)]
+        patient = [job for job in growers if self._patient(job) and not self._obstacle(job) and self._may_grow(job)]
         self.claims = Claims(view, self.targets, patient)
         self.moves_left = settings.max_moves_per_tick
         self.decisions: dict[str, Decision] = {}
@@ -108,14 +109,14 @@ class _Tick:
     def _grow(self, job: JobView, target: Target) -> None:
         if job.state is not JobState.RUNNING or target.nodes <= len(job.nodes):
             return
-        if not self._may_requeue(job):
+        if not self._may_grow(job):
             self._leave(job, "could be larger, but a requeue is not allowed here or for this job", target)
         elif not self._patient(job):
             self._leave(job, "could be larger; a restart is worth it only if that stays so", target)
         elif not self.claims.granted(job):
             self._leave(job, "could be larger, but the nodes are not free yet", target)
         else:
-            self._act(job, target, self._requeue(job, target))
+            self._act(job, target, self._larger(job, target))
 
     def _rebatch(self, job: JobView, target: Target) -> None:
         if job.state is not JobState.RUNNING or target.nodes != len(job.nodes) or not target.batch or not job.batch:
@@ -182,23 +183,33 @@ class _Tick:
         return running and target is not None and target.nodes > len(job.nodes)
 
     def _patient(self, job: JobView) -> bool:
-        return self.growing.get(job.job_id, 0) >= self.settings.grow_patience_ticks
+        return job.can_grow or self.growing.get(job.job_id, 0) >= self.settings.grow_patience_ticks
+
+    def _may_grow(self, job: JobView) -> bool:
+        return job.can_grow or self._may_requeue(job)
 
     def _may_requeue(self, job: JobView) -> bool:
         return self.view.can_requeue and job.requeueable
 
     def _requeue(self, job: JobView, target: Target) -> Requeue:
-        return Requeue(
-            job_id=job.job_id,
-            generation=job.generation + 1,
-            nodes=target.nodes,
-            from_nodes=len(job.nodes),
-            **_training(job, target),
-        )
+        return Requeue(**_change(job, target))
+
+    def _larger(self, job: JobView, target: Target) -> Grow | Requeue:
+        return Grow(**_change(job, target)) if job.can_grow else self._requeue(job, target)
 
 
 def _keeps_size(job: JobView, memory: Memory) -> bool:
     return job.state is JobState.PENDING and job.job_id in memory.sized
+
+
+def _change(job: JobView, target: Target) -> dict[str, Any]:
+    return {
+        "job_id": job.job_id,
+        "generation": job.generation + 1,
+        "nodes": target.nodes,
+        "from_nodes": len(job.nodes),
+        **_training(job, target),
+    }
 
 
 def _training(job: JobView, target: Target) -> dict[str, Any]:

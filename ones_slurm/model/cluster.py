@@ -4,7 +4,7 @@ import enum
 
 import msgspec
 
-from ones_slurm.model.wire import Progress
+from ones_slurm.model.wire import Lent, Progress
 from ones_slurm.model.wish import Wish
 
 # GPUs on each node in the order of ranks, (node, GPUs), for jobs that hold single GPUs of nodes shared with others.
@@ -82,6 +82,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     Where single GPUs are handed out (`ClusterView.can_reallocate`), `asked_gpus` is the size of its request and
     `allocation` what it holds. `served_gpu_s` are the GPU-seconds of its earlier generations; the present one adds
     its GPUs times the time since `start_s`. `speeds` is what it measured at each shape that it ran in so far.
+    `live`: it changes its size while it trains; `can_grow`: nodes can be lent to it now. `lent` are those it has on
+    loan, the oldest loan first; they are among `nodes` as well. The first node of a loan can only go with all of it.
     `recipe` names what the user runs (script and arguments); jobs of one user with equal ones will behave alike.
     """
 
@@ -114,6 +116,9 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     served_gpu_s: float = 0.0
     speeds: tuple[Speed, ...] = ()
     recipe: str = ""
+    live: bool = False
+    can_grow: bool = False
+    lent: tuple[Lent, ...] = ()
 
     @property
     def gpus(self) -> int:

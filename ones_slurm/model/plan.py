@@ -43,7 +43,10 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
 
 
 class Shrink(msgspec.Struct, frozen=True, kw_only=True, tag="shrink"):
-    """Take nodes away from a running job in place: it goes on with exactly the nodes named in `keep`."""
+    """Take nodes away from a running job in place: it goes on with exactly the nodes named in `keep`.
+
+    Nodes that were lent to it go back to whoever lent them.
+    """
 
     job_id: str
     generation: int
@@ -68,6 +71,18 @@ class Requeue(msgspec.Struct, frozen=True, kw_only=True, tag="requeue"):
     from_nodes: int = 0
 
 
+class Grow(msgspec.Struct, frozen=True, kw_only=True, tag="grow"):
+    """Give a running job more nodes while it trains: a companion lends `nodes - from_nodes` of them."""
+
+    job_id: str
+    generation: int
+    nodes: int
+    from_nodes: int
+    batch: int
+    lr_scale: float = 1.0
+    reason: str = ""
+
+
 class Rebatch(msgspec.Struct, frozen=True, kw_only=True, tag="rebatch"):
     """Change the batch size of a running job and leave its nodes as they are."""
 
@@ -89,7 +104,7 @@ class Reallocate(msgspec.Struct, frozen=True, kw_only=True, tag="reallocate"):
     reason: str = ""
 
 
-Action = Start | Shrink | Requeue | Rebatch | Reallocate
+Action = Start | Shrink | Requeue | Grow | Rebatch | Reallocate
 
 
 class Status(enum.StrEnum):

@@ -42,6 +42,12 @@ class Moves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Which ways of changing size are allowed here, and how long each stage may take.
 
     `skip_requeue_delay` starts a requeued job at once instead of after Slurm's credential delay (121 s by default).
+
+    `companions` says who submits the further jobs that lend nodes to a job while it trains: nobody; the job itself,
+    from its batch step; the user's own agent (`ones agent` on a login node, where compute nodes may not submit); or
+    `onesd`, for its own user and as root for all. One that does not stand ready within `companion_timeout_s` is
+    cancelled: its nodes were free when it was asked for (ours: two minutes are many cycles of a scheduler). When Slurm
+    has refused one, that job grows by requeues for `companion_retry_s`.
     """
 
     shrink: bool = True
@@ -49,6 +55,9 @@ class Moves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     skip_requeue_delay: bool = True
     leave_timeout_s: Positive = 120.0
     start_timeout_s: Positive = 600.0
+    companions: Literal["none", "job", "agent", "daemon"] = "none"
+    companion_timeout_s: Positive = 120.0
+    companion_retry_s: NotNegative = 900.0
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,8 +12,9 @@ from ones_slurm.engine.keep import choose_keep
 from ones_slurm.engine.memory import Memory
 from ones_slurm.engine.reconcile import reconcile
 from ones_slurm.model.cluster import JobState, Move
-from ones_slurm.model.plan import Plan, Rebatch, Requeue, Shrink, Start, Target
+from ones_slurm.model.plan import Grow, Plan, Rebatch, Requeue, Shrink, Start, Target
 from ones_slurm.model.settings import Engine
+from ones_slurm.model.wire import Lent
 
 SETTINGS = Engine(grow_patience_ticks=2, min_move_gap_s=120, max_moves_per_tick=16)
 PATIENT = dict.fromkeys("abc", 1)  # one plan before wanted them larger, so this one is the second
@@ -44,6 +45,15 @@ def test_a_growth_must_be_wanted_twice_and_then_costs_a_requeue():
 def test_a_plan_that_changes_its_mind_starts_the_patience_anew():
     _, memory = decide(view(job("a", "c1")), plan(a=1), growing={"a": 5})
     assert memory.growing == {}
+
+
+def test_where_nodes_can_be_lent_a_growth_costs_nothing_and_goes_at_once():
+    seen = view(job("a", "c1", live=True, can_grow=True, requeueable=False))
+    assert actions(seen, plan(a=(4, 256))) == {
+        "a": Grow(job_id="a", generation=2, nodes=4, from_nodes=1, batch=256, reason="so")
+    }
+    crowded = view(job("a", "c1", live=True, can_grow=True), job("b"), nodes=2)
+    assert "a" not in actions(crowded, plan(a=2, b=(1, 64))), "who waits comes before who grows"
 
 
 def test_a_shrink_waits_for_somebody_who_needs_the_nodes():
@@ -166,6 +176,23 @@ def test_a_tick_moves_only_so_many_and_starts_come_first():
 )
 def test_who_is_kept(nodes, host, count, preferred, broken, keep):  # noqa: PLR0917  (a table)
     one = job("a", nodes, batch_host=host)
+    assert choose_keep(one, count, preferred, set(one.nodes) - set(broken)) == keep
+
+
+@pytest.mark.parametrize(
+    ("count", "preferred", "broken", "keep"),
+    [
+        (5, (), (), ("c1", "c2", "c3", "c4", "c7")),
+        (4, (), (), ("c1", "c2", "c3", "c4")),
+        (3, (), (), ("c1", "c2", "c4")),
+        (2, (), (), ("c1", "c2")),
+        (3, (), ("c2", "c4"), ("c1", "c2", "c7")),
+        (3, ("c3",), (), ("c1", "c3", "c4")),
+    ],
+)
+def test_loans_go_back_before_own_nodes_the_latest_first_and_their_first_node_last(count, preferred, broken, keep):
+    """c1 and c2 are its own; c4 and c3 were lent first, by a job that has its batch host on c4; then c7."""
+    one = job("a", "c1 c2 c3 c4 c7", lent=(Lent("8", ("c4", "c3")), Lent("9", ("c7",))))
     assert choose_keep(one, count, preferred, set(one.nodes) - set(broken)) == keep
 
 
