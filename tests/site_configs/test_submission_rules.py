@@ -1,4 +1,4 @@
-"""ones_submit.lua and cli_filter.lua judge and write a wish exactly as the package reads it (Slurm runs Lua, we Python)."""
+"""The Lua that Slurm runs judges and writes a wish exactly as the package reads it."""
 
 import string
 from pathlib import Path
