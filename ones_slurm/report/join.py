@@ -9,10 +9,10 @@ import msgspec
 from ones_slurm.engine.records import Holding, MoveRow
 from ones_slurm.report.lost_runs import with_lost_runs
 from ones_slurm.report.moves import with_moves
-from ones_slurm.report.segments import JobHistory, histories
+from ones_slurm.report.segments import JobHistory, Oddity, histories
 from ones_slurm.slurm.client import AccountingRow
 
-_LOST = "accounting lost runs of it that followed a resize: they are told from the journal"
+_LOST = Oddity("runs lost", "accounting lost runs of it that followed a resize: they are told from the journal")
 
 
 class Known(Protocol):
@@ -45,6 +45,6 @@ def joined(
     for history in histories(mended, now_s=now_s, gpus_per_node=gpus_per_node):
         told = with_moves(history, journal.moves(history.job_id), journal.holdings(history.job_id))
         if (history.job_id, history.user) in lost:
-            told = msgspec.structs.replace(told, warnings=(*told.warnings, _LOST))
+            told = msgspec.structs.replace(told, oddities=(*told.oddities, _LOST))
         found.append(told)
     return found

@@ -91,7 +91,7 @@ def _parts(segment: Segment, first: MoveRow | None, cuts: Sequence[MoveRow]) -> 
             continue
         done = {"end_s": at_s, "open": False, "ended_by": "REBATCHED", "ended_how": "", "restart_cost_s": 0}
         parts.append((msgspec.structs.replace(rest, **done), begun_by))
-        rest, begun_by = msgspec.structs.replace(rest, submit_s=at_s, start_s=at_s, wait_s=0), move
+        rest, begun_by = msgspec.structs.replace(rest, submit_s=at_s, start_s=at_s, wait_since_s=None), move
     return [*parts, (rest, begun_by)]
 
 

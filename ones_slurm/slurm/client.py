@@ -76,6 +76,7 @@ class AccountingRow(msgspec.Struct, frozen=True, kw_only=True):
 
     `state` is the plain state word; `signal` what killed it (0: nothing). `gpus` are those of AllocTRES, None where it
     has none; `tres_nodes` its node count: other than `nnodes` where Slurm wrote the next size over a closed row.
+    `nodelist` is `nodes` as Slurm wrote them, where a reader kept it.
     """
 
     job_id: str
@@ -100,6 +101,7 @@ class AccountingRow(msgspec.Struct, frozen=True, kw_only=True):
     comment: str = ""
     restarts: int | None = None
     tres_nodes: int | None = None
+    nodelist: str = ""
 
 
 class SlurmClient(Protocol):
