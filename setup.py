@@ -8,6 +8,7 @@ from setuptools import find_packages, setup
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "ones_slurm" / "__init__.py").read_text())[1]
 
+
 def data_files() -> list[tuple[str, list[str]]]:
     """What lies beside the package, by the folder below the prefix that each file goes to.
 
@@ -29,7 +30,7 @@ def data_files() -> list[tuple[str, list[str]]]:
 EXTRAS = {
     "slurm": ["pyslurm"],
     "train": ["torch>=2.6", "mpi4py>=4.0"],
-    "report": ["matplotlib>=3.8", "jinja2>=3.1", "scipy>=1.11"],
+    "report": ["matplotlib>=3.8", "scipy>=1.11"],
     "pipeline": ["ortools>=9.10"],
     "dev": [
         "pytest>=8.2",
@@ -56,6 +57,7 @@ setup(
     license="MIT",
     python_requires=">=3.11",
     packages=find_packages(include=["ones_slurm", "ones_slurm.*"]),
+    package_data={"ones_slurm": ["*/templates/*"]},
     data_files=data_files(),
     scripts=["wrappers/ones-run", "wrappers/ones-rank"],
     entry_points={"console_scripts": ["ones=ones_slurm.cli.main:main", "onesd=ones_slurm.daemon.main:main"]},
@@ -63,6 +65,7 @@ setup(
         "aiohttp>=3.9",
         "click>=8.1",
         "ClusterShell>=1.9",
+        "jinja2>=3.1",
         "msgspec>=0.18.6",
         "numpy>=1.26",
         "prometheus-client>=0.20",

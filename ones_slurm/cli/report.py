@@ -6,6 +6,7 @@ import os
 import pwd
 import sys
 import time
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,9 @@ _EPILOG = "\b\nColumns:\n" + "\n".join(f"  {column.key:<10} {column.what}" for c
 @click.option("-o", "--format", help="columns as name,name%width (listed below)")
 @click.option("-P", "--parsable", is_flag=True, help="one line a segment, fields separated by |")
 @click.option("--json", "as_json", is_flag=True, help="everything there is, as JSON with a version")
+@click.option(
+    "--html", type=click.Path(path_type=Path, dir_okay=False), help="write one page with pictures to this file"
+)
 @click.option("--from", "dump", type=click.Path(path_type=Path), help="read this output of `sacct -D -P`, not Slurm")
 @click.option(
     "--journal",
@@ -62,6 +66,7 @@ def command(
     format: str | None,
     parsable: bool,
     as_json: bool,
+    html: Path | None,
     dump: Path | None,
     journal: Path | None,
 ) -> None:
@@ -70,6 +75,7 @@ def command(
     A time is as Slurm takes it: now-7days, today, 14:30, 2026-11-30, 2026-11-30T14:30, 11/30. A job is shown with its
     whole history, also with what lies before -S.
     """
+    from ones_slurm.cli.report_page import write_page
     from ones_slurm.engine.journal import Journal
     from ones_slurm.model.errors import NotFound
     from ones_slurm.model.settings import load_site
@@ -92,12 +98,13 @@ def command(
         raise NotFound("no job is found that fits", hint="widen it: -S now-7days for the last week, -a for all users")
     if journal is None and not dump and os.access(settings.daemon.journal, os.R_OK):
         journal = settings.daemon.journal
-    if journal is not None:
-        with Journal.read(journal) as opened:
-            found = _histories(rows, now_s, settings, opened)
-    else:
-        found = _histories(rows, now_s, settings, None if dump else _Asked(settings.daemon, rows))
-    _print(found, columns, parsable=parsable, as_json=as_json)
+    with Journal.read(journal) if journal is not None else nullcontext() as opened:
+        found = _histories(rows, now_s, settings, opened or (None if dump else _Asked(settings.daemon, rows)))
+        if html is not None:
+            everybody = not (selection.users or selection.accounts or selection.partitions or selection.job_ids)
+            write_page(html, found, rows, settings, now_s=now_s, everybody=everybody, journal=opened)
+    if html is None:
+        _print(found, columns, parsable=parsable, as_json=as_json)
     for history in found:
         for warning in history.warnings:
             _warn(f"job {history.job_id}: {warning}")

@@ -291,6 +291,19 @@ class Journal:
                 view = msgspec.structs.replace(view, past=past)
             yield RecordedTick(tick=tick, policy=policy, seed=seed, view=view, plan=plan)
 
+    def views(self, since_s: float, until_s: float, most: int) -> Iterator[ClusterView]:
+        """Views between two moments, oldest first: all that are kept, or `most` of them at equal distances."""
+        ticks = self._db.execute(
+            "select tick from ticks where now_s between ? and ? order by tick", (since_s, until_s)
+        ).fetchall()
+        every = max(-(-len(ticks) // most), 1)
+        for (tick,) in ticks[::every]:
+            row = self._db.execute(
+                "select packed from ticks join views on hash = view_hash where tick = ?", (tick,)
+            ).fetchone()
+            if row is not None:
+                yield msgspec.msgpack.decode(zlib.decompress(row[0]), type=ClusterView)
+
     def _is_news(self, decision: Decision) -> bool:
         return decision.action is not None or self._said.get(decision.job_id) != _said(decision)
 

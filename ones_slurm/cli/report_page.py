@@ -1,0 +1,100 @@
+"""The file of `ones report --html`: what happened by the report, beside it what the simulator makes of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ones_slurm.engine.journal import Journal
+    from ones_slurm.model.settings import Site
+    from ones_slurm.report.page_data import Comparison
+    from ones_slurm.report.segments import JobHistory
+    from ones_slurm.slurm.client import AccountingRow
+
+# Ours: a simulation of more takes minutes; `ones sim whatif` has the patience.
+MOST_SIMULATED = 20000
+
+
+def write_page(
+    path: Path,
+    jobs: Sequence[JobHistory],
+    rows: Sequence[AccountingRow],
+    site: Site,
+    *,
+    now_s: float,
+    everybody: bool,
+    journal: Journal | None,
+) -> None:
+    """Writes the page, whole or not at all. Raises `UsageError` where it cannot be written.
+
+    `everybody` says that these are all jobs of the time, so that nodes which none of them held stood idle.
+    """
+    from ones_slurm.model.errors import UsageError
+    from ones_slurm.report.page import report_page
+    from ones_slurm.report.page_courses import MOST_POINTS, courses_of
+
+    since_s = min(job.segments[0].submit_s for job in jobs)
+    courses, nodes = [], {}
+    if journal is not None:
+        courses = courses_of(journal.views(since_s, now_s, MOST_POINTS), {job.job_id for job in jobs})
+        if everybody:
+            nodes = {
+                node.name: node.gpus for view in journal.views(since_s, now_s, 1) for node in view.nodes if node.gpus
+            }
+    comparison, why_not = _comparison(jobs, rows, site, now_s)
+    text = report_page(
+        jobs,
+        site=site.name,
+        now_s=now_s,
+        gpus_per_node=nodes,
+        courses=courses,
+        comparison=comparison,
+        why_no_comparison=why_not,
+    )
+    aside = path.with_name(f".{path.name}.new")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}", hint="name a file in a folder that is yours"
+        ) from error
+
+
+def _comparison(
+    jobs: Sequence[JobHistory], rows: Sequence[AccountingRow], site: Site, now_s: float
+) -> tuple[Comparison | None, str]:
+    """What would have been, or a sentence on why nobody knows."""
+    from ones_slurm.model.errors import OnesError
+    from ones_slurm.study.timelines import beside
+
+    if len(jobs) > MOST_SIMULATED:
+        return None, f"Not simulated: {len(jobs)} jobs take too long for a page; `ones sim whatif --html` does it."
+    try:
+        with _bar() as told:
+            return beside(jobs, rows, site, now_s=now_s, told=told), ""
+    except OnesError as error:
+        return None, f"Not simulated: {error.message}."
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[str, int, int], None] | None]:
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        tasks = {}
+
+        def told(policy: str, over: int, all_jobs: int) -> None:
+            if policy not in tasks:
+                tasks[policy] = progress.add_task(f"simulating {policy}", total=all_jobs)
+            progress.update(tasks[policy], completed=over)
+
+        yield told
