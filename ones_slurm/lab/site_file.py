@@ -16,7 +16,6 @@ def site_file(spec: LabSpec) -> str:
     counted_by_slurm = PROFILES[spec.profile].gres
     tables: dict[str, object] = {
         "name": spec.name,
-        "policy": {"name": "ones"},
         "engine": {"interval_s": 3.0, "grow_patience_ticks": 2, "min_move_gap_s": 15.0},
         "moves": {"leave_timeout_s": 60.0, "start_timeout_s": 60.0},
         "daemon": {

@@ -76,7 +76,7 @@ def test_one_job_is_shown_by_its_fields(site):
 
 def test_the_plan_lists_targets_and_actions(site):
     shown = ones("plan", site=site).stdout
-    assert shown.startswith("policy equal, tick 1: 2 targets, 2 actions\n")
+    assert shown.startswith("policy ones, tick 1: 2 targets, 2 actions\n")
     assert "shrink" in shown
     assert json.loads(ones("plan", "--json", site=site).stdout)["actions"][0]["type"] == "shrink"
 

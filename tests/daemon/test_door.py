@@ -83,7 +83,7 @@ def test_lists_hold_own_jobs_only_and_all_of_them_for_root(doors):
     assert [row["job_id"] for row in mine["jobs"]] == ["12"]
     assert [row.job_id for row in Client(daemon).get("/v1/queue", Queue).jobs] == ["11", "12"]
     assert {target.job_id for target in Client(daemon).get("/v1/plan", PlanNow).targets} == {"11", "12"}
-    assert Client(daemon).get("/v1/status", State).policy == "equal"
+    assert Client(daemon).get("/v1/status", State).policy == "ones"
 
 
 def test_an_admin_reads_all_and_steers_none(munge_socket):

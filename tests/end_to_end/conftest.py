@@ -84,7 +84,7 @@ def site():
     pytest.importorskip("torch")
     spec = LabSpec(name="end-to-end", nodes=4, gpus_per_node=1)
     # These stories are about moves, so they use the policy whose moves are the easiest to foretell.
-    hasty = site_file(spec).replace("min_move_gap_s = 15.0", "min_move_gap_s = 4.0").replace('"ones"', '"equal"')
+    hasty = site_file(spec).replace("min_move_gap_s = 15.0", "min_move_gap_s = 4.0") + '\n[policy]\nname = "equal"\n'
     with Lab(msgspec.structs.replace(spec, etc_slurm={"ones.toml": hasty})) as lab:
         yield Site(lab)
 
