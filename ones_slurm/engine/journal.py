@@ -22,7 +22,7 @@ import msgspec
 from ones_slurm.engine import schema
 from ones_slurm.engine.lock import take_lock
 from ones_slurm.engine.memory import Decision, Memory
-from ones_slurm.engine.records import Holding, Known, MoveRow, RecordedTick, Run, StoryLine, Tick
+from ones_slurm.engine.records import Decided, Holding, Known, MoveRow, RecordedTick, Run, StoryLine, Tick
 from ones_slurm.model.cluster import ClusterView, JobState, JobView, Past
 from ones_slurm.model.errors import Failed, NotFound
 from ones_slurm.model.plan import Action, Grow, Outcome, Plan, Reallocate, Requeue, Shrink, Start
@@ -277,6 +277,18 @@ class Journal:
         told = self._db.execute("select now_s, what from events where job_id = ? order by now_s", (job_id,))
         lines.extend(StoryLine(at_s=at_s, tick=0, what="event", reason=what) for at_s, what in told)
         return sorted(lines, key=lambda line: line.at_s)
+
+    def recent(self, most: int) -> list[Decided]:
+        """The last decisions on any job with what became of them, the newest first; one that says nothing new is no
+        decision here either."""
+        rows = self._db.execute(
+            "select d.now_s, d.job_id, d.reason, d.action, a.from_nodes, a.to_nodes, a.batch, a.outcome, a.reason "
+            "from decisions d left join actions a on a.job_id = d.job_id and a.generation = d.generation "
+            "order by d.tick desc, d.job_id limit ?",
+            (most,),
+        )
+        names = Decided.__struct_fields__
+        return [msgspec.convert(dict(zip(names, row, strict=True)), Decided) for row in rows]
 
     def recorded_ticks(self) -> Iterator[RecordedTick]:
         """Every tick whose view is still there, in order."""

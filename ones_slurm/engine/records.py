@@ -62,6 +62,23 @@ class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision on a job, and the move that came of it, if one did: None in `kind` leaves the job as it is.
+
+    `outcome` is None while the move is under way, `told` what was said at its end.
+    """
+
+    at_s: float
+    job_id: str
+    reason: str
+    kind: str | None
+    from_nodes: int | None
+    to_nodes: int | None
+    batch: int | None
+    outcome: Status | None
+    told: str | None
+
+
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
     """That a job was seen to hold these nodes, first at `seen_s`, in the run that began at `start_s`.
 

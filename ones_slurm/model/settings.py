@@ -105,7 +105,8 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Where `onesd` listens and keeps its journal. `url` is how jobs and commands reach it from other hosts.
 
     `auth = "munge"` wants a credential with each request; `"socket"` trusts the kernel's word on who opened the
-    Unix socket `socket`, for a machine without munge. `admins` may read every job, as root may.
+    Unix socket `socket`, for a machine without munge. `admins` may read every job, as root may. `page_listen` is a
+    further "host:port" for browsers and Prometheus, which a Unix socket keeps out; empty: none.
     """
 
     auth: Literal["munge", "socket"] = "munge"
@@ -115,6 +116,7 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     munge_socket: str = ""
     state_dir: str = "/var/lib/ones-slurm"
     admins: tuple[str, ...] = ()
+    page_listen: str = ""
 
     @property
     def journal(self) -> pathlib.Path:

@@ -20,7 +20,8 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     `ruled_out` says why something cannot be done here, `notes` what is worth knowing; both are sentences for people.
     `requeue_delay_s` is how long a requeued job waits unless its begin time is lifted, `kill_wait_s` the time from
     SIGTERM to SIGKILL, `min_job_age_s` how long Slurm remembers a finished job. `preempt_requeues`: a preempted job
-    comes back. `is_operator`: the caller may move other users' jobs.
+    comes back. `is_operator`: the caller may move other users' jobs. `private_data` is what Slurm shows to nobody but
+    the owner (jobs, nodes, …).
     """
 
     version: str
@@ -41,6 +42,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     admin_level: str
     is_operator: bool
+    private_data: tuple[str, ...] = ()
     ruled_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -83,6 +85,7 @@ def site_facts(config: Mapping[str, str], release: Release, *, user: str, admin_
         user=user,
         admin_level=admin_level,
         is_operator=is_operator,
+        private_data=tuple(word for word in config.get("PrivateData", "none").lower().split(",") if word != "none"),
         ruled_out=(*no_shrink, *no_requeue),
     )
     return msgspec.structs.replace(facts, notes=tuple(_notes(facts, config)))
