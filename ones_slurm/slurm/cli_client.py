@@ -70,6 +70,10 @@ class CommandClient:
                 return msgspec.structs.replace(record, job_id=job_id)
         raise NotFound(f"Slurm knows no job {job_id}")
 
+    def jobs_of(self, user: str) -> list[JobRecord]:
+        """One query. 22.05 goes on listing finished jobs for `MinJobAge`."""
+        return [read_job(raw) for raw in read_queue(self._ask("squeue", "--all", f"--user={user}", "--json"))]
+
     def accounting(
         self, *, since_s: float, until_s: float | None = None, job_ids: Sequence[str] = (), user: str | None = None
     ) -> list[AccountingRow]:
@@ -136,11 +140,19 @@ class CommandClient:
             raise Refused(f"job {job_id} is still held", hint="an administrator's hold can be lifted by them only")
 
     def start_now(self, job_id: str) -> None:
-        """While the job is completing Slurm would take this, and forget it again when the job is done completing."""
-        self._in_state(job_id, JobState.PENDING, "the begin time is set once the job is pending")
-        self._update(job_id, "StartTime=now")
-        if self.job(job_id).reason == "BeginTime":
-            raise Refused(f"job {job_id} still waits for its begin time")
+        """From the second after the one in which Slurm put the job back in the queue.
+
+        In that same second, slurmd would take the new run for the old one, refuse it ("Job credential revoked"), and
+        the job would have failed. While the job is completing Slurm would take this, and forget it again when the job
+        is done completing.
+        """
+        before = self._in_state(job_id, JobState.PENDING, "the begin time is set once the job is pending")
+        self._update(job_id, f"StartTime={_utc(before.submit_s + 1)}")
+
+    def cancel(self, job_id: str) -> None:
+        """`scancel` says nothing of a job that has ended, and complains of one that is long gone."""
+        with contextlib.suppress(NotFound):
+            self._command("scancel", job_id)
 
     def _one_or_more_jobs(self, job_id: str) -> list[RawJob]:
         if self.version.scontrol_has_json:

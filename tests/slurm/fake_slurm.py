@@ -45,6 +45,7 @@ class FakeJob:
     state: str = "PENDING"
     completing_until_s: float | None = None
     begin_s: float = 0.0
+    revoked_s: float = 0.0
     start_s: float | None = None
     end_s: float | None = None
     nodes: list[str] = dataclasses.field(default_factory=list)
@@ -123,13 +124,16 @@ class World:
         for job in sorted(self.jobs.values(), key=lambda job: (job.submit_s, int(job.job_id))):
             waits = job.state == "PENDING" and job.completing_until_s is None and not job.held
             if waits and job.begin_s <= self.now_s and job.asked_nodes <= len(free):
-                job.nodes, free = free[: job.asked_nodes], free[job.asked_nodes :]
-                job.state, job.start_s, job.end_s = "RUNNING", self.now_s, None
+                job.start_s, job.end_s = self.now_s, None
+                if int(self.now_s) <= int(job.revoked_s):
+                    job.state, job.end_s = "FAILED", self.now_s  # "Job credential revoked"
+                    continue
+                job.state, job.nodes, free = "RUNNING", free[: job.asked_nodes], free[job.asked_nodes :]
 
     def put_back(self, job: FakeJob, row_state: str) -> None:
         """Requeue: the nodes stay taken while processes are killed, then the job is pending with a begin time."""
         self._close_row(job, row_state)
-        job.state, job.restarts = "PENDING", job.restarts + 1
+        job.state, job.restarts, job.revoked_s = "PENDING", job.restarts + 1, self.now_s
         job.completing_until_s = self.now_s + self.completing_s
 
     def resize(self, job: FakeJob, keep: Sequence[str]) -> None:
@@ -264,7 +268,7 @@ class FakeSlurm:
         job = self._pending("start_now", job_id)
         if job.completing_until_s is not None:
             raise Refused("the begin time is set once the job is no longer completing")
-        job.begin_s = self.world.now_s
+        job.begin_s = max(self.world.now_s, int(job.submit_s) + 1)
         self.world.schedule()
 
     def _reach(self) -> None:

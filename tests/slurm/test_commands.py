@@ -119,6 +119,12 @@ def test_a_size_that_is_refused_is_set_back():
     assert changes(scripted)[-1] == "scontrol update JobId=7 NumNodes=3-3 NumTasks=6 NumCPUs=12"
 
 
+def test_a_requeued_job_begins_in_a_later_second_than_the_one_in_which_it_was_taken_back():
+    client, scripted, _ = slurm(WAITING | {"submit_time": 86_400})
+    client.start_now("7")
+    assert changes(scripted) == ["scontrol update JobId=7 StartTime=1970-01-02T00:00:01"]
+
+
 def test_an_array_task_is_requeued_by_array_and_task():  # Lightning-AI/pytorch-lightning#15022
     task = JOB | {"job_id": 1236, "array_job_id": 1234, "array_task_id": 2}
     client, scripted, _ = slurm(task, scontrol_requeuehold="")

@@ -75,6 +75,17 @@ def test_a_requeue_grows_the_job_and_skips_slurms_delay(world):
     assert not world.jobs[job_id].held
 
 
+def test_a_job_whose_processes_are_gone_at_once_is_not_started_in_the_second_in_which_it_was_taken_back(world):
+    """slurmd would refuse it, and the job would have failed."""
+    world.completing_s = 0.0
+    cluster = world.cluster()
+    job_id = world.train(nodes=1)
+    let_run(world, cluster, 10)
+    cluster.act([Requeue(job_id=job_id, generation=2, nodes=3, from_nodes=1, batch=192, lr_scale=3.0)])
+    assert outcomes(let_run(world, cluster, 30)) == [(2, Status.DONE)]
+    assert world.wrappers[job_id].history[-1] == (2, ("c1", "c2", "c3"), 192)
+
+
 def test_a_requeue_that_finds_no_nodes_goes_back_to_the_old_size(world):
     cluster = world.cluster()
     job_id = world.train(nodes=1)

@@ -98,6 +98,8 @@ def test_a_shrink_from_its_order_to_its_end(job, sync, more, expected):
         (record(PENDING, restarts=1, **HELD), None, {"stage": RESIZING}, SizePending(4)),
         (record(PENDING, asked_nodes=4, **HELD), None, {"stage": RESIZING}, StartNow()),
         (record(PENDING, asked_nodes=4, **HELD), None, {"tried": {"start_now"}}, Release()),
+        (record(PENDING, asked_nodes=4, submit_s=NOW_S - 1, **HELD), None, {"tried": {"start_now"}}, Wait(RESIZING)),
+        (record(PENDING, asked_nodes=4, submit_s=NOW_S + 9, **HELD), None, {"tried": {"start_now"}}, Release()),
         (record(PENDING, asked_nodes=4), None, {"tried": {"start_now"}}, Wait(QUEUED)),
         (record(nodes="wxyz", restarts=1), None, {}, PostOrder(STARTING, order(REQUEUE, go=True, nodes="wxyz"))),
         (record(nodes="wxyz", restarts=1), says(LEFT, 5), {"standing": order(REQUEUE, True, "wxyz")}, Wait(STARTING)),
