@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -57,9 +56,7 @@ def test_only_what_matters_is_news():
 def test_news_wake_a_thread_that_waits():
     board = Board()
     threading.Timer(0.05, lambda: board.put("7", says(Phase.LEFT), 0.0)).start()
-    began_s = time.monotonic()
-    assert board.wait_for_news(20) == {"7"}
-    assert time.monotonic() - began_s < 10
+    assert board.wait_for_news(600) == {"7"}
 
 
 def test_two_thousand_long_polls_wait_without_a_thread_each_and_only_theirs_wakes():
@@ -69,21 +66,20 @@ def test_two_thousand_long_polls_wait_without_a_thread_each_and_only_theirs_wake
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
         stop = board.listen(job_id, lambda: loop.call_soon_threadsafe(changed.set))
         try:
-            await asyncio.wait_for(changed.wait(), 0.5)
+            await changed.wait()
             woken.append((job_id, board.unfollowed(job_id)))
-        except TimeoutError:
-            pass
         finally:
             stop()
 
     async def all_of_them():
-        polls = [asyncio.create_task(poll(str(number))) for number in range(2000)]
-        await asyncio.sleep(0.1)
+        polls = {str(number): asyncio.create_task(poll(str(number))) for number in range(2000)}
+        await asyncio.sleep(0)  # all of them listen
         before = threading.active_count()
-        poster = threading.Thread(target=board.post, args=("1234", LEAVE))
-        poster.start()
-        await asyncio.gather(*polls)
-        poster.join()
+        await asyncio.to_thread(board.post, "1234", LEAVE)
+        await polls["1234"]
+        for one in polls.values():
+            one.cancel()
+        await asyncio.gather(*polls.values(), return_exceptions=True)
         return before
 
     threads = asyncio.run(all_of_them())
