@@ -175,12 +175,12 @@ def whatif(
 ) -> None:
     """What would my last month have looked like? Imagines the nodes and jobs of a site's own accounting."""
     from ones_slurm.model.settings import load_site
-    from ones_slurm.study.saved import read_saved
+    from ones_slurm.report.dump import read_dump
     from ones_slurm.study.setting import Setting, simulate_jobs
     from ones_slurm.study.whatif import read_month
 
     settings = load_site(its_site or site)
-    read = read_saved(dump)
+    read = read_dump(dump)
     month = read_month(read.rows, settings, now_s=read.last_s, assume=assume)
     setting = Setting(
         whole_nodes=True,

@@ -94,10 +94,10 @@ def load(file: Path, *, keep_going: bool, found: list[BadRow] | None = None) -> 
 def _accounted(file: Path) -> list[Row]:
     """Jobs with GPUs that are over, by a site's own accounting; what is left out is counted on stderr."""
     from ones_slurm.model.settings import load_site
-    from ones_slurm.study.saved import read_saved
+    from ones_slurm.report.dump import read_dump
     from ones_slurm.study.whatif import read_month, rows_of
 
-    read = read_saved(file)
+    read = read_dump(file)
     month = read_month(read.rows, load_site(), now_s=read.last_s)
     if read.unreadable:
         click.echo(f"{file}: {read.unreadable} lines are no rows of sacct", err=True)

@@ -1,12 +1,21 @@
-"""What somebody saved of `sacct -D -P` on any cluster, any release, any columns in any order."""
+"""What somebody saved of `sacct -D`, as `-P` text or as JSON, of any cluster and release: read row by row.
 
+Text may have any columns in any order, users' own text that holds the separator or line breaks, another dump behind the
+first, and an end in the middle of a line. What cannot be read is counted and shown, never lost without a word.
+"""
+
+import functools
+import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from io import BufferedReader
 from pathlib import Path
 
 import msgspec
 
 from ones_slurm.model.errors import NotFound, UsageError
 from ones_slurm.slurm.accounting import read_row
+from ones_slurm.slurm.accounting_json import read_rows_json
 from ones_slurm.slurm.client import AccountingRow
 from ones_slurm.slurm.jobids import read_job_id
 from ones_slurm.slurm.times import date_s
@@ -14,8 +23,12 @@ from ones_slurm.slurm.times import date_s
 NEEDED = ("JobID", "State", "Submit", "Start", "End", "NodeList")
 USED = (*NEEDED, "JobIDRaw", "User", "Account", "Partition", "JobName", "Eligible", "NNodes", "NCPUS", "AllocTRES")
 _ALSO_USED = ("ExitCode", "Timelimit", "Comment", "SubmitLine")
-# Users' own text, in which the separator may stand.
+_HOW = f"make one with `sacct -D -P -X -a -S <when> -o {','.join((*USED, *_ALSO_USED))}`"
+# Users' own text, in which the separator and line breaks may stand.
 _FREE_TEXT = ("JobName", "Comment", "SubmitLine", "WorkDir", "AdminComment", "SystemComment", "Extra", "Reason")
+# Ours: a script in a `--wrap` has no more lines than that; a broken line must not swallow the rest of a file.
+_MOST_LINES = 200
+_SHOWN = 3
 
 
 class Dump(msgspec.Struct, frozen=True):
@@ -27,50 +40,149 @@ class Dump(msgspec.Struct, frozen=True):
     @property
     def last_s(self) -> float:
         """The latest moment that any row knows of: until then, at least, its running jobs ran."""
-        times = (time_s for row in self.rows for time_s in (row.submit_s, row.start_s, row.end_s))
-        return max((time_s for time_s in times if time_s is not None), default=0.0)
+        return max(map(last_of, self.rows), default=0.0)
 
 
 def read_dump(path: Path) -> Dump:
-    """Reads such a file. Raises `NotFound` or `UsageError` that says how to make one."""
-    how = f"make one with `sacct -D -P -X -a -S <when> -o {','.join((*USED, *_ALSO_USED))}`"
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError as error:
-        raise NotFound(f"there is no file {path}", hint=how) from error
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", hint=how) from error
-    header, *lines = text.replace("\r\n", "\n").split("\n")
-    names = header.split("|")
-    missing = [name for name in NEEDED if name not in names]
-    if missing:
-        raise UsageError(f"the first line of {path} names no column {', '.join(missing)}", hint=how)
-    rows, unreadable = [], 0
-    for line in lines:
-        if not line.strip() or line == header:  # two dumps, one behind the other
-            continue
-        fields = next((found for found in _ways_to_split(line, names) if _is_row(found)), None)
-        if fields is None:
-            unreadable += 1
-        elif "." not in fields["JobID"]:
-            rows.append(read_row(dict.fromkeys((*USED, *_ALSO_USED), "") | {"JobIDRaw": fields["JobID"]} | fields))
-    return Dump(tuple(rows), unreadable)
+    """All of a file at once. Raises `NotFound` or `UsageError` that says how to make one."""
+    saved = Saved(path)
+    return Dump(tuple(saved), saved.unreadable)
 
 
-def _ways_to_split(line: str, names: Sequence[str]) -> Iterator[dict[str, str]]:
-    """The fields by column; where there are too many, each free text in turn is taken to hold the separator."""
-    parts = line.split("|")
-    extra = len(parts) - len(names)
-    if extra == 0:
-        yield dict(zip(names, parts, strict=True))
-    elif extra > 0:
-        for at in (number for number, name in enumerate(names) if name in _FREE_TEXT):
-            whole = "|".join(parts[at : at + extra + 1])
-            yield dict(zip(names, [*parts[:at], whole, *parts[at + extra + 1 :]], strict=True))
+def last_of(row: AccountingRow) -> float:
+    """The latest moment that a row knows of."""
+    return max(row.submit_s, row.start_s or 0.0, row.end_s or 0.0)
+
+
+class Saved:
+    """The rows of a file, to be gone through once; what is said about them is known afterwards.
+
+    `unreadable` counts what is no row, `examples` shows the first of it, `others` counts rows of clusters other than
+    the first (ids of two clusters mean different jobs), `last_s` is the latest moment that a row knows of.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.unreadable = 0
+        self.examples: list[str] = []
+        self.cluster = ""
+        self.others: Counter[str] = Counter()
+        self.last_s = 0.0
+
+    @functools.cached_property
+    def digest(self) -> bytes:
+        """What tells this file from any other."""
+        with self._opened() as file:
+            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
+
+    def __iter__(self) -> Iterator[AccountingRow]:
+        with self._opened() as file:
+            start = file.read(1024).lstrip()
+        for row in self._of_json() if start.startswith(b"{") else self._of_text():
+            self.last_s = max(self.last_s, last_of(row))
+            yield row
+
+    def _of_json(self) -> Iterator[AccountingRow]:
+        try:
+            yield from read_rows_json(self.path.read_bytes())
+        except msgspec.MsgspecError as error:
+            raise UsageError(
+                f"{self.path} is no answer of sacct --json: {error}",
+                hint="it must be whole: `sacct -D --json -a -S <when>`; text by `sacct -D -P` may break off",
+            ) from error
+
+    def _of_text(self) -> Iterator[AccountingRow]:
+        with self._opened() as file:
+            lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in file)
+            header = next(lines, "")
+            reader = _Reader(header, self.path)
+            begun: list[str] = []  # lines that are no row, and may be the beginning of one
+            for line in lines:
+                found = reader.read(line)
+                if found is None and line != header:  # two dumps, one behind the other
+                    begun.append(line)
+                    found = reader.read("\n".join(begun)) if reader.may_be_whole(begun) else None
+                    if found is None:
+                        begun = self._give_up(begun, reader)
+                        continue
+                    begun = []
+                self._lose(begun)
+                begun = []
+                if found and self._is_ours(reader.cluster):
+                    yield found[0]
+            self._lose(begun)
+
+    def _give_up(self, begun: list[str], reader: "_Reader") -> list[str]:
+        """What may still become a row together with the next lines."""
+        keep = begun[-1:] if reader.may_be_whole(begun) or len(begun) > _MOST_LINES else begun
+        if reader.may_be_whole(keep):
+            keep = []
+        self._lose(begun[: len(begun) - len(keep)])
+        return keep
+
+    def _is_ours(self, cluster: str) -> bool:
+        self.cluster = self.cluster or cluster
+        if cluster and cluster != self.cluster:
+            self.others[cluster] += 1
+            return False
+        return True
+
+    def _lose(self, lines: Sequence[str]) -> None:
+        lost = [line for line in lines if line.strip()]
+        self.unreadable += len(lost)
+        self.examples += lost[: _SHOWN - len(self.examples)]
+
+    def _opened(self) -> BufferedReader:
+        try:
+            return self.path.open("rb")
+        except FileNotFoundError as error:
+            raise NotFound(f"there is no file {self.path}", hint=_HOW) from error
+        except OSError as error:
+            raise UsageError(f"cannot read {self.path}: {error.strerror}", hint=_HOW) from error
+
+
+class _Reader:
+    """Reads lines by the columns that the first one names. `cluster` is that of the row last read."""
+
+    def __init__(self, header: str, path: Path) -> None:
+        self._names = header.split("|")
+        missing = [name for name in NEEDED if name not in self._names]
+        if missing:
+            raise UsageError(f"the first line of {path} names no column {', '.join(missing)}", hint=_HOW)
+        self._unasked = dict.fromkeys((*USED, *_ALSO_USED), "")
+        self.cluster = ""
+
+    def may_be_whole(self, lines: Sequence[str]) -> bool:
+        """Whether these lines hold enough fields for a row."""
+        return sum(line.count("|") for line in lines) >= len(self._names) - 1
+
+    def read(self, line: str) -> list[AccountingRow] | None:
+        """The row, nothing for a step, None for what is no row."""
+        for fields in self._ways_to_split(line):
+            row = _row(self._unasked | {"JobIDRaw": fields["JobID"]} | fields)
+            if row is not None:
+                self.cluster = fields.get("Cluster", "")
+                return [] if "." in row.job_id else [row]
+        return None
+
+    def _ways_to_split(self, line: str) -> Iterator[dict[str, str]]:
+        """The fields by column; where there are too many, each free text in turn is taken to hold the separator."""
+        parts = line.split("|")
+        extra = len(parts) - len(self._names)
+        if extra == 0:
+            yield dict(zip(self._names, parts, strict=True))
+        elif extra > 0:
+            for at in (number for number, name in enumerate(self._names) if name in _FREE_TEXT):
+                whole = "|".join(parts[at : at + extra + 1])
+                yield dict(zip(self._names, [*parts[:at], whole, *parts[at + extra + 1 :]], strict=True))
+
+
+def _row(fields: dict[str, str]) -> AccountingRow | None:
+    """The row, if the columns stand where they belong."""
+    return read_row(fields) if _is_row(fields) else None
 
 
 def _is_row(fields: dict[str, str]) -> bool:
-    """Whether the columns stand where they belong."""
     return (
         read_job_id(fields["JobID"]) is not None
         and date_s(fields["Submit"]) is not None

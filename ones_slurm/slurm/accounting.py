@@ -44,6 +44,8 @@ def read_rows(text: str, mark: str, release: Release) -> list[AccountingRow]:
 
 def submitted_comment(submit_line: str) -> str:
     """The `--comment` of a command line: accounting keeps it where the site does not store job comments."""
+    if "--comment" not in submit_line:
+        return ""
     try:
         words = shlex.split(submit_line)
     except ValueError:
@@ -60,6 +62,7 @@ def read_row(row: dict[str, str]) -> AccountingRow:
     """One row by the names of its columns; whichever way it was had, it holds all that `columns` asks for."""
     ended = read_exit(row["ExitCode"])
     tres = read_tres(row["AllocTRES"])
+    nodes = expand(row["NodeList"])
     return AccountingRow(
         job_id=row["JobID"],
         raw_id=row["JobIDRaw"],
@@ -73,7 +76,7 @@ def read_row(row: dict[str, str]) -> AccountingRow:
         eligible_s=date_s(row["Eligible"]),
         start_s=date_s(row["Start"]),
         end_s=date_s(row["End"]),
-        nodes=expand(row["NodeList"]),
+        nodes=nodes,
         nnodes=_whole(row["NNodes"]) or 0,
         gpus=count_gpus(row["AllocTRES"]),
         cpus=_whole(row["NCPUS"]) or 0,
@@ -83,6 +86,7 @@ def read_row(row: dict[str, str]) -> AccountingRow:
         comment=row["Comment"] or submitted_comment(row["SubmitLine"]),
         restarts=_whole(row.get("Restarts", "")),
         tres_nodes=int(tres["node"]) if "node" in tres else None,
+        nodelist=row["NodeList"] if nodes else "",
     )
 
 

@@ -7,7 +7,9 @@ not. Times are Unix seconds, 0 where there is none; the time limit is in minutes
 from typing import Any
 
 import msgspec
+from ClusterShell.RangeSet import RangeSet
 
+from ones_slurm.slurm.accounting import submitted_comment
 from ones_slurm.slurm.client import AccountingRow
 from ones_slurm.slurm.exits import read_exit
 from ones_slurm.slurm.hostlists import expand
@@ -33,9 +35,23 @@ class _TresLists(msgspec.Struct):
     allocated: list[_Tres] = []
 
 
+class _MostRunning(msgspec.Struct):
+    tasks: Number = 0
+
+
+class _MostOf(msgspec.Struct):
+    running: _MostRunning = msgspec.field(default_factory=_MostRunning)
+
+
+class _Limits(msgspec.Struct):
+    max: _MostOf = msgspec.field(default_factory=_MostOf)
+
+
 class _Array(msgspec.Struct):
     job_id: Number = 0
     task_id: Number = None
+    task: str | None = ""
+    limits: _Limits = msgspec.field(default_factory=_Limits)
 
 
 class _Het(msgspec.Struct):
@@ -69,6 +85,8 @@ class RawRow(msgspec.Struct):
     het: _Het = msgspec.field(default_factory=_Het)
     comment: _Comment = msgspec.field(default_factory=_Comment)
     exit_code: Any = None
+    kill_request_user: str | None = ""
+    submit_line: str | None = ""
 
 
 class _Answer(msgspec.Struct):
@@ -95,8 +113,8 @@ def read_row_json(raw: RawRow) -> AccountingRow:
         account=raw.account or "",
         partition=raw.partition or "",
         name=raw.name or "",
-        state=states[0] if states else "",
-        cancelled_by=None,
+        state=_state(states),
+        cancelled_by=(raw.kill_request_user or None) if "CANCELLED" in states else None,
         submit_s=number(raw.time.submission) or 0.0,
         eligible_s=_moment(raw.time.eligible),
         start_s=_moment(raw.time.start),
@@ -108,21 +126,42 @@ def read_row_json(raw: RawRow) -> AccountingRow:
         exit_status=ended.status,
         signal=ended.signal,
         time_limit_s=None if limit_min is None else 60.0 * limit_min,
-        comment=raw.comment.job or "",
+        comment=raw.comment.job or submitted_comment(raw.submit_line or ""),
         restarts=None if raw.restart_cnt is None else whole(raw.restart_cnt),
         tres_nodes=_counted(raw, "node"),
+        nodelist=raw.nodes or "" if nodes else "",
     )
 
 
+def _state(states: tuple[str, ...]) -> str:
+    """The word of sacct's text. Of a row that a resize or a requeue closed the lists say PENDING before it."""
+    if states[0] == "PENDING" and len(states) > 1:
+        return states[1]
+    return states[0]
+
+
 def _job_id(raw: RawRow) -> str:
-    """As sacct writes it: 12, 12_3 for an array task, 12+1 for a part of a heterogeneous job."""
+    """As sacct writes it: 12, 12_3 for an array task, 12_[4-9%2] for tasks that wait together, 12+1 for a part of a
+    heterogeneous job."""
     task = number(raw.array.task_id)
     if whole(raw.array.job_id) and task is not None:
         return f"{whole(raw.array.job_id)}_{int(task)}"
+    if whole(raw.array.job_id) and raw.array.task:
+        most = whole(raw.array.limits.max.running.tasks)
+        return f"{whole(raw.array.job_id)}_[{_tasks(raw.array.task)}{f'%{most}' if most else ''}]"
     offset = number(raw.het.job_offset)
     if whole(raw.het.job_id) and offset is not None:
         return f"{whole(raw.het.job_id)}+{int(offset)}"
     return str(raw.job_id)
+
+
+def _tasks(text: str) -> str:
+    """The tasks of an array; 22.05 gives them as a mask, 0xE for 1 to 3."""
+    try:
+        mask = int(text, 16) if text.startswith("0x") else 0
+    except ValueError:
+        return text
+    return str(RangeSet.fromlist([str(bit) for bit in range(mask.bit_length()) if mask >> bit & 1])) if mask else text
 
 
 def _counted(raw: RawRow, kind: str) -> int | None:
