@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -56,7 +57,9 @@ def test_only_what_matters_is_news():
 def test_news_wake_a_thread_that_waits():
     board = Board()
     threading.Timer(0.05, lambda: board.put("7", says(Phase.LEFT), 0.0)).start()
+    began_s = time.monotonic()
     assert board.wait_for_news(600) == {"7"}
+    assert time.monotonic() - began_s < 300
 
 
 def test_two_thousand_long_polls_wait_without_a_thread_each_and_only_theirs_wakes():
