@@ -129,6 +129,8 @@ def _lines(path: pathlib.Path, read: Callable[[int], None] | None) -> Iterator[t
 def _text(path: pathlib.Path, number: int, raw: bytes) -> str | BadRow:
     if number == 1:
         raw = raw.removeprefix(b"\xef\xbb\xbf")
+    if b"\r" in raw.rstrip(b"\r\n"):
+        return BadRow(path, number, "", "holds a carriage return in the middle; lines end with \\n or \\r\\n")
     if b"\0" in raw:
         return BadRow(path, number, "", "holds zero bytes, so this is no text file")
     try:

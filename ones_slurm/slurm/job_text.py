@@ -4,6 +4,7 @@ Names and comments are users' text: with line breaks and `UserId=root` in a job 
 can be made to say anything. Here the fields are told apart by a mark that is drawn anew for each call.
 """
 
+from ones_slurm.model.errors import Unreachable
 from ones_slurm.slurm.job_json import RawJob
 from ones_slurm.slurm.times import date_s, time_limit_s
 
@@ -27,6 +28,8 @@ _FIELDS = (
     ("tres-alloc", "tres", 1000),
     ("tres-per-node", "tres_per_node", 500),
     ("tres-per-job", "tres_per_job", 500),
+    ("Feature", "features", 500),
+    ("Reservation", "resv_name", 500),
     ("SubmitTime", "submit_time", 40),
     ("StartTime", "start_time", 40),
     ("EndTime", "end_time", 40),
@@ -50,7 +53,7 @@ def squeue_options(job_id: str, mark: str) -> tuple[str, ...]:
 
 
 def read_squeue(text: str, mark: str) -> list[RawJob]:
-    """The jobs in an answer: one, or several for a whole array."""
+    """The jobs in an answer: one, or several for a whole array. Raises `Unreachable` for an answer that was cut."""
     values = text.split(mark)[:-1]
     rows = zip(*[iter(values)] * len(_FIELDS), strict=False)
     return [_read_row([value.strip() for value in row]) for row in rows]
@@ -77,4 +80,6 @@ def _read_row(row: list[str]) -> RawJob:
     fields["tres_req_str" if fields.get("job_state") == "PENDING" else "tres_alloc_str"] = tres
     if "array_task_string" not in fields:
         fields.pop("array_job_id", None)
+    if "job_id" not in fields or "job_state" not in fields:
+        raise Unreachable("Slurm's answer about a job was cut", hint="is slurmctld up? try `scontrol ping`")
     return RawJob(**fields)  # type: ignore[arg-type]
