@@ -60,6 +60,8 @@ def sbatch_line(loan: Loan, join: Sequence[str], user: str = "") -> list[str]:
         "partition": loan.partition,
         "exclude": ",".join(loan.exclude),
         "gres": loan.gres,
+        "constraint": loan.constraint,
+        "reservation": loan.reservation,
         "chdir": loan.folder,
         "output": f"{loan.folder}/companion-%j.out",
         "uid": user,

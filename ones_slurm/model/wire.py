@@ -121,6 +121,8 @@ class Loan(msgspec.Struct, frozen=True, kw_only=True):
     qos: str = ""
     partition: str = ""
     gres: str = ""
+    constraint: str = ""
+    reservation: str = ""
     tasks_per_node: int = 1
     cpus_per_task: int = 1
     exclude: tuple[str, ...] = ()

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from ones_slurm.model.wire import Order, Phase, Sync
+from ones_slurm.model.wire import Loan, Order, Phase, Sync
+from ones_slurm.slurm.loan_book import LoanBook
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -20,9 +21,13 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class Board:
-    """`put` and `order` are the jobs' side, `word`, `post` and `wait_for_news` the cluster's."""
+    """`put` and `order` are the jobs' side, `word`, `post` and `wait_for_news` the cluster's.
+
+    `loans` are the companions that jobs or agents are asked to submit.
+    """
 
     def __init__(self) -> None:
+        self.loans = LoanBook()
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
         self._fresh: set[str] = set()
@@ -91,6 +96,20 @@ class Board:
         for wake in listeners:
             wake()
 
+    def ask_for(self, user: str, loan: Loan) -> None:
+        """Wants a companion for a job, and wakes the job's long polls."""
+        self.loans.ask(user, loan)
+        with self._lock:
+            listeners = tuple(self._listeners.get(loan.job_id, ()))
+        for wake in listeners:
+            wake()
+
+    def stir(self, job_id: str) -> None:
+        """Has the cluster look at a job at once, for something else than its own word."""
+        with self._lock:
+            self._fresh.add(job_id)
+            self._news.notify_all()
+
     def wait_for_news(self, timeout_s: float) -> set[str]:
         """The jobs that said something new since the last call; waits up to `timeout_s` for the first."""
         with self._news:
@@ -122,7 +141,7 @@ def follows(sync: Sync, order: Order) -> bool:
 def _matters(before: Sync, now: Sync) -> bool:
     """Whether a change is worth a look at once: everything but more progress, save the first measurement."""
     first_measured = not speed(before) and speed(now) > 0
-    parts = ("phase", "generation", "restarts", "declined", "nodes")
+    parts = ("phase", "generation", "restarts", "declined", "nodes", "live", "companions")
     return first_measured or any(getattr(before, part) != getattr(now, part) for part in parts)
 
 

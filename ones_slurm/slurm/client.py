@@ -18,6 +18,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `job_id` is what `scontrol` accepts: `12`, or `12_3` for an array task. `state` is the decision's view of
     `slurm_states`, which keeps every base state and flag word. `nodes` are the names held now.
+    `gres` is what it asked for on each node in Slurm's words, `features` the constraint, as they are to be asked again.
     `command` is the script with its arguments, empty where there is none (`--wrap`) or a single job was asked for.
     """
 
@@ -36,6 +37,9 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     batch_host: str = ""
     asked_nodes: int = 1
     gpus_per_node: int = 0
+    gres: str = ""
+    features: str = ""
+    reservation: str = ""
     tasks: int = 0
     cpus: int = 0
     submit_s: float = 0.0
@@ -116,6 +120,10 @@ class SlurmClient(Protocol):
         """One job, fresh."""
         ...
 
+    def jobs_of(self, user: str) -> list[JobRecord]:
+        """All jobs of one user, those that have just ended as long as the release lists them."""
+        ...
+
     def accounting(
         self, *, since_s: float, until_s: float | None = None, job_ids: Sequence[str] = (), user: str | None = None
     ) -> list[AccountingRow]:
@@ -140,4 +148,8 @@ class SlurmClient(Protocol):
 
     def start_now(self, job_id: str) -> None:
         """Lifts the begin time of a requeued job (Slurm's credential delay); only once it is no longer completing."""
+        ...
+
+    def cancel(self, job_id: str) -> None:
+        """Ends a job, waiting or running; nothing to do for one that has ended or is gone."""
         ...

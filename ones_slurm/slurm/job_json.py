@@ -46,6 +46,8 @@ class RawJob(msgspec.Struct):
     tasks: Number = None
     cpus: Number = None
     tres_per_node: str = ""
+    features: str = ""
+    resv_name: str = ""
     tres_per_job: str = ""
     tres_req_str: str = ""
     tres_alloc_str: str = ""
@@ -121,6 +123,9 @@ def read_job(raw: RawJob) -> JobRecord:
         batch_host=raw.batch_host if raw.batch_host in nodes else "",
         asked_nodes=asked_nodes,
         gpus_per_node=_gpus_per_node(raw, asked_nodes),
+        gres=raw.tres_per_node,
+        features=raw.features,
+        reservation=raw.resv_name,
         tasks=whole(raw.tasks),
         cpus=whole(raw.cpus),
         submit_s=number(raw.submit_time) or 0.0,

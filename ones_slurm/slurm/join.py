@@ -3,39 +3,50 @@
 import functools
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ones_slurm.model.cluster import ClusterView, JobState, JobView, Move, NodeView
+from ones_slurm.model.companion import companion_of
 from ones_slurm.model.errors import UsageError
-from ones_slurm.model.plan import Start
+from ones_slurm.model.plan import Grow, Start
 from ones_slurm.model.settings import Partition, Site
-from ones_slurm.model.wire import Phase
+from ones_slurm.model.wire import Lent, Phase, Sync
 from ones_slurm.model.wish import Wish, parse_wish
 from ones_slurm.slurm.board import Word
 from ones_slurm.slurm.client import JobRecord, NodeRecord, Snapshot
-from ones_slurm.slurm.moves import OpenMove
+from ones_slurm.slurm.facts import OpenMove
+from ones_slurm.slurm.loans import Companions, Lenders, as_shown
+from ones_slurm.slurm.states import READY_REASONS
 
 # A wrapper speaks at least every 30 s, the longest a long poll lasts; three in a row missed, and it is taken for gone.
 SILENT_AFTER_S = 90.0
-# Slurm's reasons for which a pending job starts as soon as there are nodes; with any other it waits for something else.
-READY_REASONS = frozenset({"", "None", "Resources", "Priority", "Cleaning"})
 
 
 class Join:
-    """The pieces that a view is made of; `moves` and `starts` are by job id."""
+    """The pieces that a view is made of; `moves` and `starts` are by job id.
+
+    `can_lend` says of a job that speaks whether it can be given nodes while it trains.
+    """
 
     def __init__(
-        self, site: Site, words: Mapping[str, Word], moves: Mapping[str, OpenMove], starts: Mapping[str, Start]
+        self,
+        site: Site,
+        words: Mapping[str, Word],
+        moves: Mapping[str, OpenMove],
+        starts: Mapping[str, Start],
+        can_lend: Callable[[JobRecord, Sync], bool] = lambda _, __: False,
     ) -> None:
-        self._site, self._words, self._moves, self._starts = site, words, moves, starts
+        self._site, self._words, self._moves, self._starts, self._can_lend = site, words, moves, starts, can_lend
 
     def view(self, snapshot: Snapshot, now_s: float, *, can_shrink: bool, can_requeue: bool) -> ClusterView:
         """The view at `now_s`. Linear in jobs and nodes."""
         holders = Counter(name for record in snapshot.jobs for name in record.nodes)
+        shown = self._companions(snapshot.jobs)
+        hidden = {job_id for one in shown.values() for job_id in one.hidden}
         jobs = [
-            self._job(record, now_s, holders)
+            self._job(record, now_s, holders, shown.get(record.job_id, Companions()))
             for record in snapshot.jobs
-            if record.nodes or record.state not in (JobState.DONE, JobState.FAILED)
+            if record.job_id not in hidden and (record.nodes or record.state not in (JobState.DONE, JobState.FAILED))
         ]
         return ClusterView(
             now_s=now_s,
@@ -47,9 +58,22 @@ class Join:
             pauses=pauses,
         )
 
-    def _job(self, record: JobRecord, now_s: float, holders: Mapping[str, int]) -> JobView:
+    def _companions(self, jobs: tuple[JobRecord, ...]) -> dict[str, Companions]:
+        """What is lent to running jobs, by job: it is shown as theirs, so that no node is counted twice."""
+        lenders = Lenders(jobs)
+        shown = {}
+        for base in (lenders.bases[job_id] for job_id in lenders.base_ids if job_id in lenders.bases):
+            word, move = self._words.get(base.job_id), self._moves.get(base.job_id)
+            fresh = word is not None and word.sync.restarts >= base.restarts and base.state is JobState.RUNNING
+            grows_to = move.action.generation if move is not None and isinstance(move.action, Grow) else None
+            shown[base.job_id] = as_shown(lenders.of(base), word.sync if word and fresh else None, grows_to)
+        return shown
+
+    def _job(self, record: JobRecord, now_s: float, holders: Mapping[str, int], companions: Companions) -> JobView:
         job_id = record.job_id
         word, move, start = self._words.get(job_id), self._moves.get(job_id), self._starts.get(job_id)
+        lent = tuple(Lent(one.job_id, one.nodes) for one in companions.part)
+        nodes = tuple(dict.fromkeys([*record.nodes, *(name for loan in lent for name in loan.nodes)]))
         wish, wrong = wish_of(record.comment)
         gpus_per_node = record.gpus_per_node or self._partition(record.partition).gpus_per_node
         why_rigid = ""
@@ -58,7 +82,7 @@ class Join:
                 wrong
                 or self._why_never(record, wish, gpus_per_node)
                 or _why_not_now(record, word, now_s)
-                or next((f"it shares node {name} with another job" for name in record.nodes if holders[name] > 1), "")
+                or next((f"it shares node {name} with another job" for name in nodes if holders[name] > 1), "")
             )
         fresh = word is not None and word.sync.restarts >= record.restarts and record.state is not JobState.PENDING
         batch = word.sync.batch if word is not None and fresh else start.batch if start is not None else 0
@@ -71,7 +95,7 @@ class Join:
             account=record.account,
             partition=record.partition,
             name=record.name,
-            nodes=record.nodes,
+            nodes=nodes,
             batch_host=record.batch_host,
             wish=wish,
             elastic=not why_rigid,
@@ -87,12 +111,16 @@ class Join:
             batch=batch,
             progress=word.sync.progress if word is not None else None,
             recipe=recipe_of(record.command),
-            move=_move(move, record) if move is not None else None,
+            move=_move(move, len(nodes)) if move is not None else None,
+            live=word is not None and fresh and word.sync.live,
+            can_grow=word is not None and fresh and not why_rigid and self._can_lend(record, word.sync),
+            lent=lent,
         )
 
     def _why_never(self, record: JobRecord, wish: Wish | None, gpus_per_node: int) -> str:
         if wish is None:
-            return "its comment holds no ones: wish"
+            base_id = companion_of(record.comment)
+            return f"it lends its nodes to job {base_id}" if base_id else "its comment holds no ones: wish"
         if not record.batch or record.het or "[" in record.job_id:
             return "only batch jobs that stand alone are moved (no salloc, no heterogeneous job, no unsplit array)"
         if not self._partition(record.partition).elastic:
@@ -127,6 +155,7 @@ def expected_pauses(site: Site) -> dict[str, float]:
         "requeue": costs.save_s + costs.start_s + costs.requeue_delay_s,
         "shrink": costs.save_s + costs.rescale_s,
         "rebatch": costs.rebatch_s,
+        "grow": costs.rescale_s,
     }
 
 
@@ -148,7 +177,7 @@ def _why_not_now(record: JobRecord, word: Word | None, now_s: float) -> str:
     return ""
 
 
-def _move(move: OpenMove, record: JobRecord) -> Move:
+def _move(move: OpenMove, held: int) -> Move:
     action = move.action
-    nodes = move.nodes if move.nodes is not None else len(record.nodes)
+    nodes = move.nodes if move.nodes is not None else held
     return Move(action.generation, str(action.__struct_config__.tag), move.stage, move.since_s, nodes)

@@ -11,18 +11,20 @@ from typing import Protocol
 
 from ones_slurm.model.cluster import ClusterView, JobState
 from ones_slurm.model.errors import Unreachable
-from ones_slurm.model.plan import Action, Outcome, Start, Status
+from ones_slurm.model.plan import Action, Grow, Outcome, Start, Status
 from ones_slurm.model.settings import Site
 from ones_slurm.model.sockets import Changed, Event, Finished
 from ones_slurm.model.wire import Order, Phase, Sync
 from ones_slurm.slurm.backoff import Backoff
 from ones_slurm.slurm.board import Board, follows, speed
-from ones_slurm.slurm.client import SlurmClient
+from ones_slurm.slurm.client import JobRecord, SlurmClient
+from ones_slurm.slurm.facts import OpenMove
 from ones_slurm.slurm.greeting import greet, needs_order
 from ones_slurm.slurm.join import SILENT_AFTER_S, Join
+from ones_slurm.slurm.lenders import Lender
 from ones_slurm.slurm.mover import Mover
-from ones_slurm.slurm.moves import OpenMove
-from ones_slurm.slurm.steps import LEAVING, QUEUED
+from ones_slurm.slurm.reaper import Reaper
+from ones_slurm.slurm.steps import LEAVING, LENDING, QUEUED, SWITCHING
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,8 @@ class LiveCluster:
 
     `generations` are the highest ones known from earlier lives of the daemon, so that none is used twice. `pause`
     waits up to that many seconds for jobs that say something new; tests put another time behind it and `clock`.
+    `lender` submits companions; without one (None) jobs have none here, and none is touched. `owner` is set to keep to
+    that user's companions.
     """
 
     def __init__(
@@ -63,12 +67,17 @@ class LiveCluster:
         *,
         backoff: Backoff,
         generations: Mapping[str, int] | None = None,
+        lender: Lender | None = None,
+        owner: str | None = None,
         clock: Callable[[], float] = time.time,
         pause: Callable[[float], set[str]] | None = None,
     ) -> None:
         self._client, self._board, self._site, self._allowed = client, board, site, allowed
         self._backoff, self._clock, self._pause = backoff, clock, pause or board.wait_for_news
-        self._mover = Mover(client, board, backoff, site.moves, self.now)
+        self._lender, self._owner = lender, owner
+        self._mover = Mover(client, board, backoff, site.moves, self.now, lender=lender)
+        self._reaper = Reaper(client, board, backoff) if lender is not None else None
+        self._no_loans_before_s: dict[str, float] = {}
         self._now_s = clock()
         self._moves: dict[str, OpenMove] = {}
         self._look_s: dict[str, float] = {}
@@ -94,7 +103,10 @@ class LiveCluster:
         words = self._board.words()
         self._asking |= {job_id for job_id, word in words.items() if needs_order(word.sync)}
         moves = self._site.moves
-        return Join(self._site, words, self._moves, self._starts).view(
+        if self._reaper is not None:
+            owned = [job for job in snapshot.jobs if self._owner in (None, job.user)]
+            self._reaper.look(owned, self._moves, now_s)
+        return Join(self._site, words, self._moves, self._starts, self._can_lend).view(
             snapshot,
             now_s,
             can_shrink=moves.shrink and self._allowed.can_shrink,
@@ -123,13 +135,21 @@ class LiveCluster:
             if self.now() >= until_s:
                 return events
 
+    def _can_lend(self, record: JobRecord, sync: Sync) -> bool:
+        """Whether this job can be given nodes while it trains, here and now."""
+        if self._lender is None or not sync.live or self._owner not in (None, record.user):
+            return False
+        now_s = self.now()
+        ready = self._no_loans_before_s.get(record.job_id, 0.0) <= now_s
+        return ready and self._lender.can_lend(record.user, sync, now_s)
+
     def _take_up(self, action: Action) -> Outcome:
         job_id, generation = action.job_id, action.generation
         open_move = self._moves.get(job_id)
         if open_move is not None and open_move.action.generation != generation:
             return Outcome(job_id, generation, Status.REFUSED, "another move of this job is under way")
         if open_move is None:
-            stage = QUEUED if isinstance(action, Start) else LEAVING
+            stage = QUEUED if isinstance(action, Start) else LENDING if isinstance(action, Grow) else LEAVING
             restarts = self._restarts.get(job_id)
             self._moves[job_id] = OpenMove(action=action, restarts=restarts, stage=stage, since_s=self.now())
             self._look_s[job_id] = self.now()
@@ -146,13 +166,15 @@ class LiveCluster:
             self._remember(job_id, order)
         if outcome is None:
             now_s = self.now()
-            rarely = move.stage == LEAVING or now_s - move.since_s > QUICK_FOR_S
+            rarely = move.stage in (LEAVING, SWITCHING) or now_s - move.since_s > QUICK_FOR_S
             self._moves[job_id] = move
             self._look_s[job_id] = now_s + max(LOOK_RARELY_S if rarely else LOOK_S, self._backoff.wait_s)
             return []
         del self._moves[job_id], self._look_s[job_id]
         if outcome.status is not Status.DONE:
             self._starts.pop(job_id, None)
+        if isinstance(move.action, Grow) and outcome.status is Status.REFUSED:
+            self._no_loans_before_s[job_id] = self.now() + self._site.moves.companion_retry_s
         word = self._board.word(job_id)
         told = word is not None and word.sync.phase is Phase.STARTING and word.sync.generation >= outcome.generation
         if word is not None and needs_order(word.sync) and not told:
@@ -212,6 +234,6 @@ class LiveCluster:
         """Drops what is known of jobs that are gone."""
         alive = self._restarts.keys() | self._moves.keys()
         self._board.forget_all_but(alive, now_s - SILENT_AFTER_S)
-        for kept in (self._starts, self._orders, self._heard, self._greeted):
+        for kept in (self._starts, self._orders, self._heard, self._greeted, self._no_loans_before_s):
             for job_id in kept.keys() - alive:
                 kept.pop(job_id)

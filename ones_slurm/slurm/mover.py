@@ -6,15 +6,20 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from ones_slurm.model.errors import NotAllowed, NotFound, Unreachable
-from ones_slurm.model.plan import Outcome, Start, Status
+from ones_slurm.model.plan import Grow, Outcome, Start, Status
 from ones_slurm.model.settings import Moves as Limits
 from ones_slurm.model.wire import Phase
 from ones_slurm.slurm.backoff import Backoff
 from ones_slurm.slurm.board import Board
 from ones_slurm.slurm.client import JobRecord, Refused, SlurmClient
-from ones_slurm.slurm.moves import OpenMove, gave_up, next_step
+from ones_slurm.slurm.facts import OpenMove
+from ones_slurm.slurm.lenders import Lender
+from ones_slurm.slurm.loans import companions_of
+from ones_slurm.slurm.moves import gave_up, next_step
 from ones_slurm.slurm.steps import (
     Finish,
+    GiveBack,
+    Lend,
     PostOrder,
     Release,
     RequeueHold,
@@ -33,12 +38,20 @@ STEPS_A_LOOK = 8
 
 
 class Mover:
-    """Takes one move as far as it goes without waiting."""
+    """Takes one move as far as it goes without waiting. Without a `lender` no job has companions here."""
 
     def __init__(
-        self, client: SlurmClient, board: Board, backoff: Backoff, limits: Limits, now: Callable[[], float]
+        self,
+        client: SlurmClient,
+        board: Board,
+        backoff: Backoff,
+        limits: Limits,
+        now: Callable[[], float],
+        *,
+        lender: Lender | None = None,
     ) -> None:
         self._client, self._board, self._backoff, self._limits, self._now = client, board, backoff, limits, now
+        self._lender = lender
 
     def look(self, move: OpenMove) -> tuple[OpenMove, Outcome | None]:
         """The move as it stands after this look, and its outcome if it is over.
@@ -81,6 +94,12 @@ class Mover:
         record = self.record(job_id)
         if move.restarts is None and record is not None:
             move = replace(move, restarts=record.restarts)
+        companions: tuple[JobRecord, ...] = ()
+        if record is not None and self._lender is not None and not isinstance(move.action, Start):
+            user = record.user
+            jobs = self._backoff.ask(lambda: self._client.jobs_of(user))
+            record = next((job for job in jobs if job.job_id == job_id), record)
+            companions = companions_of(record, jobs)
         word = self._board.word(job_id)
         step = next_step(
             move,
@@ -89,6 +108,8 @@ class Mover:
             standing=self._board.order(job_id),
             now_s=self._now(),
             limits=self._limits,
+            companions=companions,
+            answer=self._board.loans.answer_to(job_id),
         )
         if step.stage and step.stage != move.stage:
             move = replace(move, stage=step.stage, since_s=self._now())
@@ -104,8 +125,12 @@ class Mover:
                 return move
             case TurnBack():
                 return replace(move, back=step)
-            case ShrinkTo(keep=keep):
-                name, change = "shrink", lambda: client.shrink(job_id, keep)
+            case ShrinkTo(keep=keep, lender=lender):
+                name, change = "shrink", lambda: client.shrink(lender or job_id, keep)
+            case Lend():
+                name, change = "lend", lambda: self._lend(job_id, step)
+            case GiveBack(lender=lender):
+                name, change = "give back", lambda: client.cancel(lender)
             case RequeueHold():
                 name, change = "requeue", lambda: client.requeue_hold(job_id)
             case SizePending(nodes=nodes):
@@ -120,12 +145,20 @@ class Mover:
             self._backoff.ask(change)
         except (Refused, NotAllowed, NotFound) as error:
             log.warning("job %s: %s refused: %s", job_id, name, error.message)
-            if move.back is None and isinstance(step, ShrinkTo | RequeueHold | SizePending):
+            if move.back is None and isinstance(step, ShrinkTo | RequeueHold | SizePending | Lend | GiveBack):
                 move = replace(move, back=TurnBack(step.stage, Status.REFUSED, error.message))
         return replace(move, tried=move.tried | {name})
 
+    def _lend(self, job_id: str, step: Lend) -> None:
+        word = self._board.word(job_id)
+        if word is None or self._lender is None:
+            raise Refused("no companions are submitted here any more")
+        self._lender.lend(self._client.job(job_id).user, step.loan, word.sync)
+
     def _withdraw(self, move: OpenMove) -> None:
         """Takes this move's own order back; a waiting job that started in the meantime may have another."""
+        if isinstance(move.action, Grow):
+            self._board.loans.withdraw(move.action.job_id)
         order = self._board.order(move.action.job_id)
         if order is not None and order.generation == move.action.generation and not isinstance(move.action, Start):
             self._board.post(move.action.job_id, None)

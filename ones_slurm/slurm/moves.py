@@ -5,20 +5,20 @@ daemon that died in the middle goes on from wherever the job stands. Three rules
 only from a job whose ranks have left for this very generation, nobody is left stopped, and nobody is left held.
 """
 
-import msgspec
-
 from ones_slurm.model.cluster import JobState
-from ones_slurm.model.plan import Action, Requeue, Shrink, Start, Status
+from ones_slurm.model.plan import Requeue, Start, Status
 from ones_slurm.model.settings import Moves as Limits
-from ones_slurm.model.wire import Order, Phase, Sync
+from ones_slurm.model.wire import LoanAnswer, Order, Phase, Sync
 from ones_slurm.slurm.client import JobRecord
+from ones_slurm.slurm.facts import Facts, OpenMove
+from ones_slurm.slurm.in_memory import goes_on, next_live_step, silent
 from ones_slurm.slurm.steps import (
     LEAVING,
     QUEUED,
     RESIZING,
     STARTING,
     Finish,
-    PostOrder,
+    GiveBack,
     Release,
     RequeueHold,
     ShrinkTo,
@@ -36,30 +36,6 @@ ELIGIBLE_WITHIN_S = 2.0
 DONE, REFUSED, FAILED = Status.DONE, Status.REFUSED, Status.FAILED
 
 
-class OpenMove(msgspec.Struct, frozen=True, kw_only=True):
-    """An action under way.
-
-    `restarts` is the job's count when the move was taken up (None until Slurm was asked), `tried` the names of the
-    steps that Slurm has carried out or refused since then, `back` says why the job shall train on as it was.
-    `left_in` is the run (restart count) in which the job was seen to have left for this generation.
-    """
-
-    action: Action
-    restarts: int | None
-    stage: str
-    since_s: float
-    tried: frozenset[str] = frozenset()
-    back: TurnBack | None = None
-    left_in: int | None = None
-
-    @property
-    def nodes(self) -> int | None:
-        """The node count that the move leads to; None for one that keeps its nodes."""
-        if isinstance(self.action, Shrink):
-            return len(self.action.keep)
-        return self.action.nodes if isinstance(self.action, Start | Requeue) else None
-
-
 def next_step(
     move: OpenMove,
     record: JobRecord | None,
@@ -68,13 +44,24 @@ def next_step(
     standing: Order | None,
     now_s: float,
     limits: Limits,
+    companions: tuple[JobRecord, ...] = (),
+    answer: LoanAnswer | None = None,
 ) -> Step:
-    """What is to be done next for this move. `sync` is the wrapper's last word, `standing` the order that it has."""
+    """What is to be done next for this move; see `Facts`."""
     if record is None:
         return Finish(FAILED, "the job is gone")
     if sync is not None and sync.restarts < record.restarts:
         sync = None  # the word of a wrapper that is no more
-    facts = _Facts(move=move, record=record, sync=sync, standing=standing, limits=limits, now_s=now_s)
+    facts = Facts(
+        move=move,
+        record=record,
+        sync=sync,
+        standing=standing,
+        limits=limits,
+        now_s=now_s,
+        companions=companions,
+        answer=answer,
+    )
     if record.state is JobState.DONE:
         reached = sync is not None and sync.generation >= move.action.generation
         return Finish(DONE if reached else REFUSED, "the job has finished")
@@ -96,61 +83,7 @@ def gave_up(move: OpenMove, sync: Sync) -> bool:
     return older and move.left_in == sync.restarts and sync.phase in (Phase.STARTING, Phase.TRAINING, Phase.LEAVING)
 
 
-class _Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a step depends on, and the few questions that are asked of it."""
-
-    move: OpenMove
-    record: JobRecord
-    sync: Sync | None
-    standing: Order | None
-    limits: Limits
-    now_s: float
-
-    @property
-    def action(self) -> Action:
-        return self.move.action
-
-    def restarted(self) -> bool:
-        """Whether Slurm has started the job anew since the move was taken up."""
-        return self.move.restarts is not None and self.record.restarts > self.move.restarts
-
-    def reached(self) -> bool:
-        """Whether the job holds what the move wants it to hold."""
-        if isinstance(self.action, Shrink):
-            return set(self.record.nodes) == set(self.action.keep)
-        return self.move.nodes is None or len(self.record.nodes) == self.move.nodes
-
-    def overdue(self, stage: str, limit_s: float) -> bool:
-        """Whether the move has been in that stage for too long."""
-        return self.move.stage == stage and self.now_s - self.move.since_s > limit_s
-
-    def post(self, stage: str, *, go: bool) -> Step:
-        """The order to leave, or to go on with what the job holds; nothing if it stands already."""
-        batch, lr_scale = self.action.batch, self.action.lr_scale
-        if go and self.move.back is not None and self.sync is not None and batch:
-            lr_scale *= self.sync.batch / batch or 1.0  # the linear rule backwards: the factor of the batch it had
-            batch = self.sync.batch
-        order = Order(
-            generation=self.action.generation,
-            kind=str(self.action.__struct_config__.tag),
-            go=go,
-            batch=batch,
-            lr_scale=lr_scale,
-            nodes=self.record.nodes if go else (),
-            reason=self.move.back.reason if self.move.back is not None else self.action.reason,
-        )
-        return Wait(stage) if order == self.standing else PostOrder(stage, order)
-
-    def finish_training(self, how: str) -> Finish:
-        """The job trains: as it was meant to, or not."""
-        if self.move.back is not None:
-            return Finish(self.move.back.status, self.move.back.reason)
-        if self.reached():
-            return Finish(DONE, how)
-        return Finish(REFUSED, f"{how} with {len(self.record.nodes)} nodes")
-
-
-def _of_waiting_job(facts: _Facts) -> Step:  # noqa: PLR0911  (a list of rules, read from the top)
+def _of_waiting_job(facts: Facts) -> Step:  # noqa: PLR0911  (a list of rules, read from the top)
     """The job is pending: by our requeue, by somebody else's, or because it never started."""
     action, record, move = facts.action, facts.record, facts.move
     if isinstance(action, Start):
@@ -179,7 +112,7 @@ def _of_waiting_job(facts: _Facts) -> Step:  # noqa: PLR0911  (a list of rules, 
     return Wait(QUEUED)
 
 
-def _of_running_job(facts: _Facts) -> Step:  # noqa: PLR0911  (a list of rules, read from the top)
+def _of_running_job(facts: Facts) -> Step:  # noqa: PLR0911  (a list of rules, read from the top)
     action, sync = facts.action, facts.sync
     if isinstance(action, Start):
         told = "the job has started"
@@ -199,6 +132,8 @@ def _of_running_job(facts: _Facts) -> Step:  # noqa: PLR0911  (a list of rules, 
         return Finish(FAILED, "the training failed")
     if sync.phase is Phase.FINISHED:
         return Finish(REFUSED, "the training finished first")
+    if goes_on(facts):
+        return next_live_step(facts, sync)
     if sync.generation > action.generation:
         return facts.finish_training("the job did not wait for its order, and went on by itself")
     if sync.generation == action.generation:
@@ -206,16 +141,18 @@ def _of_running_job(facts: _Facts) -> Step:  # noqa: PLR0911  (a list of rules, 
     return _of_job_at_older_generation(facts, sync.phase)
 
 
-def _of_silent_job(facts: _Facts) -> Step:
+def _of_silent_job(facts: Facts) -> Step:
     """The job runs, and no wrapper has spoken since it started or since this daemon did."""
-    came_up = isinstance(facts.action, Requeue) and facts.reached()
+    if not isinstance(facts.action, Requeue):
+        return silent(facts)
+    came_up = facts.reached()
     stage, limit_s = (STARTING, facts.limits.start_timeout_s) if came_up else (LEAVING, facts.limits.leave_timeout_s)
     if facts.overdue(stage, limit_s):
         return Finish(FAILED, f"the job's wrapper said nothing for {limit_s:g} s")
     return facts.post(stage, go=came_up)
 
 
-def _of_job_at_our_generation(facts: _Facts, phase: Phase) -> Step:
+def _of_job_at_our_generation(facts: Facts, phase: Phase) -> Step:
     """The wrapper waits to enter our generation (left), enters it (starting) or is in it (training)."""
     if phase is Phase.TRAINING:
         return facts.finish_training("trains")
@@ -229,14 +166,15 @@ def _of_job_at_our_generation(facts: _Facts, phase: Phase) -> Step:
     return _change(facts)
 
 
-def _change(facts: _Facts) -> Step:
+def _change(facts: Facts) -> Step:
     """No rank runs, all is on disk: now Slurm may change the job."""
     action, record = facts.action, facts.record
     if isinstance(action, Requeue):
         if not record.requeueable:
             return TurnBack(RESIZING, REFUSED, "the job may not be requeued any more")
-        return RequeueHold()
-    keep = action.keep if isinstance(action, Shrink) else record.nodes
+        lent = next((one for one in facts.companions if one.state in (JobState.PENDING, JobState.RUNNING)), None)
+        return RequeueHold() if lent is None else GiveBack(lent.job_id)
+    keep = facts.own_keep
     if not set(keep) <= set(record.nodes):
         return TurnBack(RESIZING, FAILED, f"the job lost {', '.join(sorted(set(keep) - set(record.nodes)))}")
     if record.batch_host and record.batch_host not in keep:
@@ -244,7 +182,7 @@ def _change(facts: _Facts) -> Step:
     return ShrinkTo(keep)
 
 
-def _of_job_at_older_generation(facts: _Facts, phase: Phase) -> Step:
+def _of_job_at_older_generation(facts: Facts, phase: Phase) -> Step:
     """The wrapper has not left yet, or has just come up after the requeue and asks for its order."""
     back, limits = facts.move.back, facts.limits
     came_up = isinstance(facts.action, Requeue) and facts.reached()

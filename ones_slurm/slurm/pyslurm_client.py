@@ -86,6 +86,10 @@ class PyslurmClient:
             raise NotFound(f"Slurm knows no single job {job_id}")
         return read_job(raw_job(found[0]))
 
+    def jobs_of(self, user: str) -> list[JobRecord]:
+        """By `squeue`."""
+        return self._commands.jobs_of(user)
+
     def accounting(
         self, *, since_s: float, until_s: float | None = None, job_ids: Sequence[str] = (), user: str | None = None
     ) -> list[AccountingRow]:
@@ -111,6 +115,10 @@ class PyslurmClient:
     def start_now(self, job_id: str) -> None:
         """By `scontrol`."""
         self._commands.start_now(job_id)
+
+    def cancel(self, job_id: str) -> None:
+        """By `scancel`."""
+        self._commands.cancel(job_id)
 
     def _ask(self, question: Callable[[], Any]) -> Any:
         try:

@@ -46,6 +46,8 @@ _DECIDING = ("COMPLETING", "STAGE_OUT", "STOPPED", "REVOKED")
 _STATES = _BASE | _FLAGS
 _CODES = {code: word for word, (code, _) in _STATES.items() if code}
 _CANCELLED_BY = re.compile(r"\s*CANCELLED by (\S+)\s*")
+# Slurm's reasons for which a pending job starts as soon as there are nodes; with any other it waits for something else.
+READY_REASONS = frozenset({"", "None", "Resources", "Priority", "Cleaning"})
 # Those that Slurm takes back into the queue under the same id when the job may be requeued.
 _MAY_COME_BACK = {"PREEMPTED", "NODE_FAIL"}
 

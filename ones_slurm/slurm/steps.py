@@ -6,13 +6,16 @@ As text they complete the sentence "job 12 …" in the log.
 import msgspec
 
 from ones_slurm.model.plan import Status
-from ones_slurm.model.wire import Order
+from ones_slurm.model.wire import Loan, Order
 
 # How far a move has come, as `ones queue` shows it.
 LEAVING = "leaving"  # the ranks save and exit
 RESIZING = "resizing"  # nobody trains, Slurm is asked to change the job
 QUEUED = "queued"  # the job waits for its new nodes
 STARTING = "starting"  # the nodes are there, the training starts
+LENDING = "lending"  # a companion is asked for, and waits for its nodes
+JOINING = "joining"  # the companion has come up, and the job takes note of it
+SWITCHING = "switching"  # the job goes on at its new size without a stop
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -29,6 +32,9 @@ class PostOrder(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         order = self.order
+        if order.live:
+            nodes = len(order.nodes)
+            return f"goes on without a stop: generation {order.generation} on {nodes} nodes, batch {order.batch}"
         if not order.go:
             return f"is told to leave for a {order.kind}, generation {order.generation}: {order.reason}"
         return f"is told to go: generation {order.generation} on {len(order.nodes)} nodes, batch {order.batch}"
@@ -39,9 +45,30 @@ class ShrinkTo(msgspec.Struct, frozen=True):
 
     keep: tuple[str, ...]
     stage: str = RESIZING
+    lender: str = ""  # the companion that becomes smaller, empty for the job itself
 
     def __str__(self) -> str:
-        return f"gives nodes back and keeps {' '.join(self.keep)}"
+        return f"gives nodes {f'of {self.lender} ' if self.lender else ''}back and keeps {' '.join(self.keep)}"
+
+
+class Lend(msgspec.Struct, frozen=True):
+    """Have a companion submitted."""
+
+    loan: Loan
+    stage: str = LENDING
+
+    def __str__(self) -> str:
+        return f"is to be lent {self.loan.nodes} nodes for its generation {self.loan.generation}"
+
+
+class GiveBack(msgspec.Struct, frozen=True):
+    """End a companion: no rank of the job runs there, or ever did."""
+
+    lender: str
+    stage: str = RESIZING
+
+    def __str__(self) -> str:
+        return f"no longer needs its companion {self.lender}"
 
 
 class RequeueHold(msgspec.Struct, frozen=True):
@@ -100,4 +127,6 @@ class Finish(msgspec.Struct, frozen=True):
     stage: str = ""
 
 
-Step = Wait | PostOrder | ShrinkTo | RequeueHold | SizePending | StartNow | Release | TurnBack | Finish
+Step = (
+    Wait | PostOrder | ShrinkTo | Lend | GiveBack | RequeueHold | SizePending | StartNow | Release | TurnBack | Finish
+)

@@ -74,7 +74,7 @@ HELD = {"held": True, "reason": "JobHeldUser"}
     ("job", "sync", "more", "expected"),
     [
         (record(), says(TRAINING, 4), {}, PostOrder(LEAVING, order(SHRINK, go=False))),
-        (record(), None, {}, PostOrder(LEAVING, order(SHRINK, go=False))),
+        (record(), None, {}, Wait(LEAVING)),
         (record(), says(TRAINING, 4), {"standing": order(SHRINK, go=False)}, Wait(LEAVING)),
         (record(), says(LEAVE, 4), {"standing": order(SHRINK, go=False)}, Wait(LEAVING)),
         (record(), says(LEFT, 4), {}, PostOrder(LEAVING, order(SHRINK, go=False))),
