@@ -7,7 +7,7 @@ first, and an end in the middle of a line. What cannot be read is counted and sh
 import functools
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from ones_slurm.slurm.accounting import read_row
 from ones_slurm.slurm.accounting_json import read_rows_json
 from ones_slurm.slurm.client import AccountingRow
 from ones_slurm.slurm.jobids import read_job_id
-from ones_slurm.slurm.times import date_s
 
 NEEDED = ("JobID", "State", "Submit", "Start", "End", "NodeList")
 USED = (*NEEDED, "JobIDRaw", "User", "Account", "Partition", "JobName", "Eligible", "NNodes", "NCPUS", "AllocTRES")
@@ -26,6 +25,7 @@ _ALSO_USED = ("ExitCode", "Timelimit", "Comment", "SubmitLine")
 _HOW = f"make one with `sacct -D -P -X -a -S <when> -o {','.join((*USED, *_ALSO_USED))}`"
 # Users' own text, in which the separator and line breaks may stand.
 _FREE_TEXT = ("JobName", "Comment", "SubmitLine", "WorkDir", "AdminComment", "SystemComment", "Extra", "Reason")
+_NO_TIME = {"Unknown", "None", ""}
 # Ours: a script in a `--wrap` has no more lines than that; a broken line must not swallow the rest of a file.
 _MOST_LINES = 200
 _SHOWN = 3
@@ -106,8 +106,9 @@ class Saved:
                         begun = self._give_up(begun, reader)
                         continue
                     begun = []
-                self._lose(begun)
-                begun = []
+                if begun:
+                    self._lose(begun)
+                    begun = []
                 if found and self._is_ours(reader.cluster):
                     yield found[0]
             self._lose(begun)
@@ -149,7 +150,7 @@ class _Reader:
         missing = [name for name in NEEDED if name not in self._names]
         if missing:
             raise UsageError(f"the first line of {path} names no column {', '.join(missing)}", hint=_HOW)
-        self._unasked = dict.fromkeys((*USED, *_ALSO_USED), "")
+        self._unasked = {name: "" for name in (*USED, *_ALSO_USED) if name not in self._names}
         self.cluster = ""
 
     def may_be_whole(self, lines: Sequence[str]) -> bool:
@@ -158,36 +159,35 @@ class _Reader:
 
     def read(self, line: str) -> list[AccountingRow] | None:
         """The row, nothing for a step, None for what is no row."""
-        for fields in self._ways_to_split(line):
-            row = _row(self._unasked | {"JobIDRaw": fields["JobID"]} | fields)
-            if row is not None:
+        parts = line.split("|")
+        for fields in self._ways_to_split(parts):
+            fields.update(self._unasked)
+            fields["JobIDRaw"] = fields["JobIDRaw"] or fields["JobID"]
+            row = read_row(fields)
+            if _is_row(row, fields):
                 self.cluster = fields.get("Cluster", "")
                 return [] if "." in row.job_id else [row]
         return None
 
-    def _ways_to_split(self, line: str) -> Iterator[dict[str, str]]:
+    def _ways_to_split(self, parts: list[str]) -> Iterable[dict[str, str]]:
         """The fields by column; where there are too many, each free text in turn is taken to hold the separator."""
-        parts = line.split("|")
         extra = len(parts) - len(self._names)
         if extra == 0:
-            yield dict(zip(self._names, parts, strict=True))
-        elif extra > 0:
-            for at in (number for number, name in enumerate(self._names) if name in _FREE_TEXT):
-                whole = "|".join(parts[at : at + extra + 1])
-                yield dict(zip(self._names, [*parts[:at], whole, *parts[at + extra + 1 :]], strict=True))
+            return (dict(zip(self._names, parts, strict=True)),)
+        return self._with_separators(parts, extra) if extra > 0 else ()
+
+    def _with_separators(self, parts: list[str], extra: int) -> Iterator[dict[str, str]]:
+        for at in (number for number, name in enumerate(self._names) if name in _FREE_TEXT):
+            whole = "|".join(parts[at : at + extra + 1])
+            yield dict(zip(self._names, [*parts[:at], whole, *parts[at + extra + 1 :]], strict=True))
 
 
-def _row(fields: dict[str, str]) -> AccountingRow | None:
-    """The row, if the columns stand where they belong."""
-    return read_row(fields) if _is_row(fields) else None
-
-
-def _is_row(fields: dict[str, str]) -> bool:
+def _is_row(row: AccountingRow, fields: dict[str, str]) -> bool:
+    """Whether the columns stand where they belong."""
     return (
-        read_job_id(fields["JobID"]) is not None
-        and date_s(fields["Submit"]) is not None
-        and all(
-            date_s(fields[name]) is not None or fields[name] in {"Unknown", "None", ""} for name in ("Start", "End")
-        )
-        and fields["State"].partition(" ")[0].isupper()
+        row.submit_s > 0
+        and (row.job_id.isdecimal() or read_job_id(row.job_id) is not None)
+        and (row.start_s is not None or fields["Start"] in _NO_TIME)
+        and (row.end_s is not None or fields["End"] in _NO_TIME)
+        and row.state.isupper()
     )

@@ -96,7 +96,9 @@ def derive(db: sqlite3.Connection, gpus_per_node: Mapping[str, int], mend: Mend,
             written.clear()
 
     for number, its_rows in groupby(found, key=itemgetter(0)):
-        for (owner, base), rows in _by_job(its_rows):
+        for stored in _by_job(list(its_rows)):
+            owner, base = next(((row[1], row[2]) for row in stored if row[1] != number), (number, ""))
+            rows = [_restored(row[3:]) for row in stored]
             told = explain(history(mend(rows), gpus_per_node))
             texts = {row.nodes: row.nodelist for row in rows}
             key = (number, told.job_id, told.user)
@@ -108,14 +110,14 @@ def derive(db: sqlite3.Connection, gpus_per_node: Mapping[str, int], mend: Mend,
     write()
 
 
-def _by_job(rows: Iterable[Sequence[object]]) -> Iterator[tuple[tuple[Any, Any], list[AccountingRow]]]:
-    """The rows of each job among those of one number, with the job under which it is told."""
-    by_job: dict[tuple[object, object], list[Sequence[object]]] = {}
+def _by_job(rows: Sequence[Sequence[Any]]) -> Iterable[Sequence[Sequence[Any]]]:
+    """The rows of each job among those of one number: tasks, components, and jobs of a time before ids began anew."""
+    if len(rows) == 1:
+        return (rows,)
+    by_job: dict[tuple[str, str], list[Sequence[Any]]] = {}
     for row in rows:
         by_job.setdefault((row[3], row[5]), []).append(row)
-    for its_rows in by_job.values():
-        owner, base = next(((row[1], row[2]) for row in its_rows if row[1] != row[0]), (its_rows[0][0], ""))
-        yield (owner, base), [_restored(row[3:]) for row in its_rows]
+    return by_job.values()
 
 
 def _stored(row: AccountingRow, read_s: float) -> Sequence[object]:
@@ -132,9 +134,8 @@ def _stored(row: AccountingRow, read_s: float) -> Sequence[object]:
     return (*values, job, job, (base_of(row.comment) or "") if row.comment else "", known_s, read_s, digest)
 
 
-def _restored(values: Sequence[object]) -> AccountingRow:
-    named = dict(zip(_FIELDS, values, strict=True))
-    return AccountingRow(nodes=expand(str(named["nodelist"])), **named)  # type: ignore[arg-type]
+def _restored(values: Sequence[Any]) -> AccountingRow:
+    return AccountingRow(nodes=expand(values[-1]), **dict(zip(_FIELDS, values, strict=True)))
 
 
 def _job(told: JobHistory, owner: int, base: str) -> Sequence[object]:

@@ -4,6 +4,7 @@ Text, because one centre found sacct's JSON four times slower; with a mark betwe
 call, because names, comments and submit lines are users' text and may hold line breaks.
 """
 
+import functools
 import re
 import shlex
 
@@ -60,9 +61,10 @@ def submitted_comment(submit_line: str) -> str:
 
 def read_row(row: dict[str, str]) -> AccountingRow:
     """One row by the names of its columns; whichever way it was had, it holds all that `columns` asks for."""
-    ended = read_exit(row["ExitCode"])
-    tres = read_tres(row["AllocTRES"])
+    ended = _exit(row["ExitCode"])
+    gpus, tres_nodes = _gpus_and_nodes(row["AllocTRES"])
     nodes = expand(row["NodeList"])
+    state = row["State"]
     return AccountingRow(
         job_id=row["JobID"],
         raw_id=row["JobIDRaw"],
@@ -70,24 +72,35 @@ def read_row(row: dict[str, str]) -> AccountingRow:
         account=row["Account"],
         partition=row["Partition"],
         name=row["JobName"],
-        state=row["State"].partition(" ")[0],
-        cancelled_by=cancelled_by(row["State"]),
+        state=state.partition(" ")[0],
+        cancelled_by=cancelled_by(state) if " " in state else None,
         submit_s=date_s(row["Submit"]) or 0.0,
         eligible_s=date_s(row["Eligible"]),
         start_s=date_s(row["Start"]),
         end_s=date_s(row["End"]),
         nodes=nodes,
         nnodes=_whole(row["NNodes"]) or 0,
-        gpus=count_gpus(row["AllocTRES"]),
+        gpus=gpus,
         cpus=_whole(row["NCPUS"]) or 0,
         exit_status=ended.status,
         signal=ended.signal,
-        time_limit_s=time_limit_s(row["Timelimit"]),
+        time_limit_s=_limit_s(row["Timelimit"]),
         comment=row["Comment"] or submitted_comment(row["SubmitLine"]),
         restarts=_whole(row.get("Restarts", "")),
-        tres_nodes=int(tres["node"]) if "node" in tres else None,
+        tres_nodes=tres_nodes,
         nodelist=row["NodeList"] if nodes else "",
     )
+
+
+# The same words come in thousands of rows.
+_exit = functools.lru_cache(maxsize=1024)(read_exit)
+_limit_s = functools.lru_cache(maxsize=1024)(time_limit_s)
+
+
+@functools.lru_cache(maxsize=16384)
+def _gpus_and_nodes(tres: str) -> tuple[int | None, int | None]:
+    nodes = read_tres(tres).get("node")
+    return count_gpus(tres), None if nodes is None else int(nodes)
 
 
 def _by_job_and_submit(row: AccountingRow) -> tuple[int, int, float]:
@@ -97,5 +110,6 @@ def _by_job_and_submit(row: AccountingRow) -> tuple[int, int, float]:
     return (job.job, job.tasks[0][0] if job.tasks else job.het_offset or 0, row.submit_s)
 
 
+@functools.lru_cache(maxsize=1024)
 def _whole(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,12}", text, re.ASCII) else None
