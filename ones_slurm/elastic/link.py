@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ones_slurm.model.errors import OnesError, Unreachable
-from ones_slurm.model.wire import Order, Phase, Reply, Sync
+from ones_slurm.model.wire import Loan, Order, Phase, Reply, Sync
 
 # Ours: the daemon hears of progress at least this often. Below the 30 s that it holds a request open at most.
 _POLL_S = 10.0
+# Ours: the policy knows nothing of a new size before its first measurement, so that is told soon.
+_UNMEASURED_S = 2.0
 # Ours: two requests a second while an order is being followed.
 _BREATH_S = 0.5
 # Ours: onesd answers a job that comes up within a second, unless Slurm is slow; to start twice would cost more.
@@ -30,10 +32,20 @@ class Client(Protocol):
 
 
 class Link:
-    """`order` is the daemon's latest word and `heard_in` the phase that it answered; both None until it spoke."""
+    """`order` is the daemon's latest word and `heard_in` the phase that it answered; both None until it spoke.
 
-    def __init__(self, client: Client | None, job_id: str, describe: Callable[[], Sync]) -> None:
-        self._client, self._job_id, self._describe = client, job_id, describe
+    `submit` is called, in a thread of its own, with the companion that this job shall submit.
+    """
+
+    def __init__(
+        self,
+        client: Client | None,
+        job_id: str,
+        describe: Callable[[], Sync],
+        submit: Callable[[Loan], None] = lambda _: None,
+    ) -> None:
+        self._client, self._job_id, self._describe, self._submit = client, job_id, describe, submit
+        self._submitting = threading.Lock()
         self._lock = threading.Lock()
         self._news = threading.Event()
         self._closed = threading.Event()
@@ -72,7 +84,7 @@ class Link:
         away_s = _AWAY_FIRST_S
         while not self._closed.is_set():
             began_s = time.monotonic()
-            if self._sync(_POLL_S):
+            if self._sync(_POLL_S if self._measured() else _UNMEASURED_S):
                 away_s = _AWAY_FIRST_S
                 self._closed.wait(max(0.0, _BREATH_S - (time.monotonic() - began_s)))
             else:
@@ -85,6 +97,11 @@ class Link:
             self._news.clear()
             if not self._closed.is_set():
                 self._sync(0.0)
+
+    def _measured(self) -> bool:
+        """Whether there is no first measurement to wait for."""
+        now = self._describe()
+        return now.phase is not Phase.TRAINING or now.progress is None or now.progress.samples_per_s > 0.0
 
     def _sync(self, wait_s: float) -> bool:
         if self._client is None:
@@ -100,8 +117,18 @@ class Link:
                 )
                 print(f"ones-run: {error}\n  {away}", file=sys.stderr, flush=True)
             return False
+        if reply.loan is not None and self._submitting.acquire(blocking=False):
+            threading.Thread(target=self._lend, args=(reply.loan,), name="companion", daemon=True).start()
         with self._lock:
             now = self._describe()
             if (sync.phase, sync.generation) == (now.phase, now.generation):
                 self.order, self.heard_in = reply.order, sync.phase
         return True
+
+    def _lend(self, loan: Loan) -> None:
+        try:
+            self._submit(loan)
+        except OnesError as error:
+            print(f"ones-run: {error}", file=sys.stderr, flush=True)
+        finally:
+            self._submitting.release()

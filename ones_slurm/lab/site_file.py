@@ -17,6 +17,8 @@ def site_file(spec: LabSpec) -> str:
     tables: dict[str, object] = {
         "name": spec.name,
         "engine": {"interval_s": 3.0, "grow_patience_ticks": 2, "min_move_gap_s": 15.0},
+        # What a small training on an idle machine needs; from the first moves on, onesd counts with what they took.
+        "costs": {"start_s": 6.0, "save_s": 2.0, "rescale_s": 5.0, "rebatch_s": 6.0},
         "moves": {"leave_timeout_s": 60.0, "start_timeout_s": 60.0},
         "daemon": {
             "url": f"http://head:{PORT}",

@@ -6,6 +6,7 @@ sbatch sbatch_templates/ddp.sbatch               on a cluster
 """
 
 import argparse
+import time
 
 import torch
 from sklearn.datasets import load_digits
@@ -44,6 +45,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=150)
     parser.add_argument("--lr", type=float, default=0.002)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--sample-ms", type=float, default=0.0, help="be as slow as a device that takes so long for a sample"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
@@ -65,6 +69,7 @@ def main() -> None:
     for epoch in job.epochs(options.epochs):
         for x, y in loader:
             loss = nn.functional.cross_entropy(net(shifted(x)), y)
+            time.sleep(options.sample_ms * len(x) / 1000)
             job.step(loss)
         right = accuracy(model, images[test], labels[test])
         job.report(accuracy=right)

@@ -78,13 +78,16 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site():
+def site(request):
+    """A lab of four nodes with one GPU each; the policy is the module's POLICY, else one whose moves are foretold."""
     if os.geteuid() != 0 or missing():
         pytest.skip("needs root and the lab's packages (ones lab packages)")
     pytest.importorskip("torch")
     spec = LabSpec(name="end-to-end", nodes=4, gpus_per_node=1)
-    # These stories are about moves, so they use the policy whose moves are the easiest to foretell.
-    hasty = site_file(spec).replace("min_move_gap_s = 15.0", "min_move_gap_s = 4.0") + '\n[policy]\nname = "equal"\n'
+    policy = getattr(request.module, "POLICY", "equal")
+    hasty = (
+        site_file(spec).replace("min_move_gap_s = 15.0", "min_move_gap_s = 4.0") + f'\n[policy]\nname = "{policy}"\n'
+    )
     with Lab(msgspec.structs.replace(spec, etc_slurm={"ones.toml": hasty})) as lab:
         yield Site(lab)
 

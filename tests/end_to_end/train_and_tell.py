@@ -1,6 +1,7 @@
 """A training that writes down every sample it was shown and every loss.
 
-`train_and_tell.py FOLDER SEED EPOCHS [PAUSE_S]`: a pause after each step lets it last as long on every machine.
+`train_and_tell.py FOLDER SEED EPOCHS [PAUSE_S [SAMPLE_S]]`: a pause after each step lets it last as long on every
+machine. With SAMPLE_S it is longer by so much a sample of this rank, as if each rank had a device of its own.
 """
 
 import os
@@ -34,6 +35,7 @@ class Digits(Dataset):
 def main() -> None:
     folder, seed, epochs = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     pause_s = float(sys.argv[4]) if len(sys.argv) > 4 else 0.0
+    sample_s = float(sys.argv[5]) if len(sys.argv) > 5 else 0.0
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     # No BatchNorm: its statistics are those of a rank, so they differ with the number of ranks in any training.
@@ -50,7 +52,7 @@ def main() -> None:
                 loss = nn.functional.cross_entropy(net(x), y)
                 # Told before the step, for the step may be the last of this process.
                 told.write(f"{epoch} {job.steps} {loss.item():.9f} {' '.join(map(str, indices.tolist()))}\n")
-                time.sleep(pause_s)
+                time.sleep(pause_s + sample_s * len(x))
                 job.step(loss)
     if job.world.rank == 0:
         data = load_digits()
