@@ -22,7 +22,8 @@ import msgspec
 from ones_slurm.engine import schema
 from ones_slurm.engine.lock import take_lock
 from ones_slurm.engine.memory import Decision, Memory
-from ones_slurm.engine.records import Decided, Holding, Known, MoveRow, RecordedTick, Run, StoryLine, Tick
+from ones_slurm.engine.points import Points
+from ones_slurm.engine.records import Decided, Holding, Known, MoveRow, Point, RecordedTick, Run, StoryLine, Tick
 from ones_slurm.model.cluster import ClusterView, JobState, JobView, Past
 from ones_slurm.model.errors import Failed, NotFound
 from ones_slurm.model.plan import Action, Grow, Outcome, Plan, Reallocate, Requeue, Shrink, Start
@@ -41,6 +42,7 @@ class Journal:
     def __init__(self, db: sqlite3.Connection, place: pathlib.Path, lock: int | None = None) -> None:
         self._db, self._place, self._lock, self._run = db, place, lock, 0
         self._said: dict[str, tuple[str, str | None]] = {}
+        self._points = Points()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -145,6 +147,10 @@ class Journal:
                     if job.wish is not None and job.state in HOLDING and job.start_s is not None
                 ],
             )
+            self._db.executemany(
+                "insert or ignore into points values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [msgspec.structs.astuple(point) for point in self._points.worth_keeping(tick.view)],
+            )
         self._said.update((decision.job_id, _said(decision)) for decision in news)
         for gone in self._said.keys() - sizes.keys():
             del self._said[gone]
@@ -164,8 +170,15 @@ class Journal:
             self._db.execute("insert into events values (?, ?, ?)", (now_s, job_id, what))
 
     def prune(self, views_before_s: float) -> int:
-        """Drops views older than that, the bulk of the file; returns how many. Decisions and actions stay."""
+        """Drops views older than that, the bulk of the file; returns how many. Decisions and actions stay, and of the
+        progress in each generation the first and the last report."""
         with self._transaction():
+            self._db.execute(
+                "delete from points as p where at_s < ?1 and exists (select 1 from points q where q.job_id = p.job_id "
+                "and q.generation = p.generation and q.at_s < p.at_s) and exists (select 1 from points q "
+                "where q.job_id = p.job_id and q.generation = p.generation and q.at_s > p.at_s)",
+                (views_before_s,),
+            )
             self._db.execute("delete from pasts where last_s < ?", (views_before_s,))
             return self._db.execute("delete from views where last_s < ?", (views_before_s,)).rowcount
 
@@ -255,6 +268,17 @@ class Journal:
         )
         found = (dict(zip(columns, row, strict=True)) for row in rows)
         return [Holding(**(row | {"nodes": tuple(row["nodes"].split())})) for row in found]
+
+    def points(self, job_id: str) -> list[Point]:
+        """How far a job was over time, oldest first."""
+        columns = Point.__struct_fields__
+        rows = self._db.execute(f"select {', '.join(columns)} from points where job_id = ? order by at_s", (job_id,))
+        return [Point(**dict(zip(columns, row, strict=True))) for row in rows]
+
+    def jobs(self) -> frozenset[str]:
+        """The jobs that it can tell a report more of than accounting does."""
+        rows = self._db.execute("select job_id from actions union select job_id from holdings")
+        return frozenset(row[0] for row in rows)
 
     def story(self, job_id: str) -> list[StoryLine]:
         """All that was ever decided about a job, done to it and told of it, oldest first."""

@@ -104,6 +104,22 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     reports: tuple[Progress, ...] = ()
 
 
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a job was at `at_s`, by its own account: untrusted. `samples` counts over all generations; `batch` and
+    `base_batch` are samples a step, 0 where it named none; `metrics` is JSON."""
+
+    job_id: str
+    generation: int
+    at_s: float
+    samples: int
+    samples_per_s: float
+    loss: float | None
+    batch: int
+    base_batch: int
+    gpus: int
+    metrics: str = "{}"
+
+
 class RecordedTick(msgspec.Struct, frozen=True, kw_only=True):
     """A tick as a replay needs it; `plan` are the bytes that were written."""
 

@@ -43,6 +43,13 @@ VERSIONS = (
     create table pasts(hash blob primary key, packed blob not null, last_s real not null) strict, without rowid;
     alter table ticks add column past_hash blob;
     """,
+    """
+    create table points(
+        job_id text not null, generation integer not null, at_s real not null, samples integer not null,
+        samples_per_s real not null, loss real, batch integer not null, base_batch integer not null,
+        gpus integer not null, metrics text not null, primary key (job_id, generation, at_s)
+    ) strict, without rowid;
+    """,
 )
 
 
