@@ -1,6 +1,7 @@
 """The training API: a job that may save, leave and go on elsewhere at the end of any step."""
 
 import atexit
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,10 @@ from torch.utils.data import Dataset
 
 from ones_slurm.elastic import chance, checkpoint
 from ones_slurm.elastic.agreement import Agreement
+from ones_slurm.elastic.balance import Balance
+from ones_slurm.elastic.gauge import Gauge
 from ones_slurm.elastic.loader import Loader
+from ones_slurm.elastic.noise import NoiseScale
 from ones_slurm.elastic.rates import Ramp, scaled
 from ones_slurm.elastic.runfolder import LEFT_CODE, RunFolder
 from ones_slurm.elastic.sampler import Share
@@ -40,6 +44,7 @@ class Job:
         self._ramp = Ramp()
         self._sizes: list[dict[str, int]] = []
         self._last_loss: torch.Tensor | None = None
+        self._base_batch = 0
         self._chances: list[bytes] = []
         folder = RunFolder(world.folder) if world.folder is not None else None
         self._folder = folder
@@ -48,6 +53,12 @@ class Job:
         self._saved_s = time.monotonic()
         atexit.register(leave)
         model.to(world.device)  # before any state is restored, so that the optimizer's lands where the parameters are
+        self._gauge = Gauge(list(model.parameters()), rank=world.rank, ranks=world.size, device=world.device)
+        self._balance: Balance | None = None
+        self._weights: tuple[int, ...] = ()
+        self._proposed: tuple[int, ...] | None = None
+        self._net: nn.Module = model
+        self._quiet = contextlib.ExitStack()
         self._resume()
 
     @property
@@ -60,17 +71,29 @@ class Job:
         """Between whom the samples are divided."""
         return self.world
 
-    def loader(self, dataset: "Dataset[Any]", batch_size: int, *, shuffle: bool = False, **options: Any) -> Loader:
+    def loader(
+        self,
+        dataset: "Dataset[Any]",
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        max_local_batch: int | None = None,
+        by_speed: bool = False,
+        **options: Any,
+    ) -> Loader:
         """The loader of the training set. One a job: its place in the epoch is part of the job's state.
 
         `batch_size` is the global batch, over all ranks, that the script's learning rate was chosen for; the
-        co-scheduler may change it. `options` go to torch's DataLoader (num_workers, collate_fn, …).
+        co-scheduler may change it. `max_local_batch` is how many samples fit on a rank: a larger part of a batch comes
+        in several shares, whose gradients `step` adds up. `by_speed` gives slower ranks smaller parts, as measured.
+        `options` go to torch's DataLoader (num_workers, collate_fn, …).
         """
         if self._loader is not None:
             raise UsageError("a job has one training loader", hint="use torch's DataLoader for other data sets")
         if batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, not {batch_size}")
         batch = self.world.batch or batch_size
+        self._base_batch = batch_size
         self._loader = Loader(
             dataset,
             world=self.readers,
@@ -78,8 +101,15 @@ class Job:
             shuffle=shuffle,
             seed=self._seed,
             begin=self._take_chance,
+            drawing=self._draw,
+            max_local=max_local_batch,
             **options,
         )
+        if by_speed and self.world.store is not None and self.readers.size == self.world.size:
+            self._balance = Balance(self.world.store, self.world.rank, self.world.size)
+            self._gauge.timed = True
+            if len(self._weights) == self.world.size:
+                self._loader.weights = self._weights
         self._loader.epoch, self._loader.position = self.epoch, self._position
         self._ramp = self._ramp.towards(self.world.lr_scale, self._loader.samples)
         if self.steps == 0:
@@ -95,7 +125,8 @@ class Job:
         if self.world.size == 1:
             return model
         device = self.world.device
-        return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+        self._net = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+        return self._net
 
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs that are left of `count`; between two of them the scheduler is stepped."""
@@ -115,12 +146,24 @@ class Job:
         """Backward, optimizer step, zero_grad; then, if all ranks agreed on it, save or leave.
 
         `loss` is the mean over this rank's samples. It is weighted, so that the gradient is the mean over the whole
-        batch however that divides. Leaving raises SystemExit(75): let it pass.
+        batch however that divides. Where a part of the batch comes in several shares, all but the last only add up
+        gradients. Leaving raises SystemExit(75): let it pass.
         """
         share = self._drawn()
         weight = share.own * self.world.size / share.batch
-        (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
-        self._advance(share, loss)
+        with self._gauge.backward(share, held=self._net is not self._model):
+            (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
+        if share.last:
+            self._advance(share, loss)
+
+    def _draw(self, share: Share) -> None:
+        """Before the script computes on a share: only the last of a step exchanges gradients between ranks."""
+        self._quiet.close()
+        if not share.last and isinstance(self._net, DistributedDataParallel):
+            self._quiet.enter_context(self._net.no_sync())
+        self._gauge.drawing(share)
+        if self._balance is not None:
+            self._balance.tell(self._gauge.samples_per_s)
 
     def _drawn(self) -> Share:
         """This rank's share of the batch that is being trained on."""
@@ -159,6 +202,16 @@ class Job:
         """The loss of rank 0's share of the last step."""
         return None if self._last_loss is None else float(self._last_loss)
 
+    @property
+    def measured(self) -> dict[str, float]:
+        """What the policy reads beside the script's own metrics: the gradient's noise, and how many samples fit."""
+        fits = self._loader.max_local if self._loader is not None else None
+        self._gauge.settle()
+        return {
+            **({"max_local_batch": float(fits)} if fits is not None else {}),
+            **(self._gauge.noise.metrics(self._base_batch) if self._base_batch else {}),
+        }
+
     def _decide(self) -> str:
         """Rank 0, once a window: what all do after this step."""
         if self._speaker is None:
@@ -168,9 +221,15 @@ class Job:
             return "leave"
         if time.monotonic() - self._saved_s >= self.world.checkpoint_every_s:
             return "save"
+        if self._balance is not None and self._loader is not None:
+            self._proposed = self._balance.propose(self._loader.batch, self._loader.weights)
+            return "share" if self._proposed is not None else "go"
         return "go"
 
     def _carry_out(self, verb: str) -> None:
+        if verb == "share":
+            self._share_anew()
+            return
         leaving = verb == "leave"
         fault = self._save(leaving=leaving)
         self._saved_s = time.monotonic()
@@ -182,6 +241,16 @@ class Job:
             if leaving:
                 self._speaker.decline(f"cannot save: {fault}")
             self._speaker.say(self)
+
+    def _share_anew(self) -> None:
+        """Rank 0's weights are everyone's from the next share on."""
+        assert self._balance is not None
+        assert self._loader is not None
+        told = self._agreement.tell(" ".join(map(str, self._proposed or ())))
+        self._weights = self._loader.weights = tuple(map(int, told.split()))
+        self._loader.plan_again()
+        self._balance.changed()
+        self._gauge.samples_per_s.clear()
 
     def _save(self, *, leaving: bool = False) -> str:
         """All ranks save together; returns "" or, on every rank, why it did not work."""
@@ -220,6 +289,8 @@ class Job:
             "ramp": [self._ramp.start, self._ramp.end, self._ramp.done, self._ramp.length],
             "seed": self._seed,
             "sizes": self._sizes,
+            "weights": list(self._weights),
+            "noise": [self._gauge.noise.count, self._gauge.noise.sqr, self._gauge.noise.var],
         }
 
     def _resume(self) -> None:
@@ -251,5 +322,7 @@ class Job:
         self.epoch, self.steps, self.samples = state["epoch"], state["steps"], state["samples"]
         self._position, self._sizes, self._seed = state["position"], state["sizes"], state["seed"]
         self._ramp = Ramp(*state["ramp"])
+        self._weights = tuple(state.get("weights", ()))
+        self._gauge.noise = NoiseScale(*state.get("noise", ()))
         self._chances = [saved.numpy().tobytes() for saved in state["chances"]]
         chance.derive(self._seed, self.world.rank, self.steps)

@@ -23,6 +23,8 @@ class Trained(Protocol):
 
     @property
     def last_loss(self) -> float | None: ...
+    @property
+    def measured(self) -> dict[str, float]: ...
 
 
 class Speaker:
@@ -74,6 +76,7 @@ class Speaker:
         if self._said_samples is not None and job.samples > self._said_samples:
             self._samples_per_s = (job.samples - self._said_samples) / max(now_s - self._said_s, 1e-3)
         self._said_s, self._said_samples = now_s, job.samples
+        metrics = {**job.measured, **self.metrics}
         word = Word(
             generation=self._world.generation,
             first_step=self._first_step,
@@ -90,7 +93,7 @@ class Speaker:
                 samples_per_s=self._samples_per_s,
                 loss=job.last_loss,
                 base_batch=self._base_batch,
-                metrics=dict([(k, v) for k, v in self.metrics.items() if math.isfinite(v)][:_MOST_METRICS]),
+                metrics=dict([(k, v) for k, v in metrics.items() if math.isfinite(v)][:_MOST_METRICS]),
             ),
         )
         try:
