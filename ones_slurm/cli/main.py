@@ -13,6 +13,7 @@ SUBCOMMANDS = (
     "doctor",
     "lab",
     "pipeline",
+    "page",
     "plan",
     "queue",
     "report",

@@ -91,3 +91,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str = ""
     owner: str | None = None
     version: Literal[1] = 1
+
+
+class PageLink(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the live page lets one browser in as the caller, once and within `valid_s` seconds."""
+
+    path: str
+    valid_s: float
+    version: Literal[1] = 1

@@ -8,10 +8,11 @@ import re
 import msgspec
 from aiohttp import web
 
-from ones_slurm.daemon.auth import Caller, NoCredential, RawHandler, doorkeeper
+from ones_slurm.daemon.auth import Caller, NoCredential, RawHandler, doorkeeper, way_of
 from ones_slurm.daemon.desk import Desk
 from ones_slurm.daemon.owners import Owners
 from ones_slurm.model.errors import NotAllowed, NotFound, OnesError, Unreachable, UsageError
+from ones_slurm.daemon.page import Page
 from ones_slurm.model.settings import Daemon
 from ones_slurm.model.wire import Reply, Sync
 
@@ -39,7 +40,7 @@ class Door:
         """A job says how it stands and gets its order: at once if there is a new one, else after `wait_s`."""
         job_id, wait_s = _job_id(request), _wait_s(request)
         await self._owners.check_may_steer(caller, job_id)
-        message = _decoded(await request.read())
+        message = _decoded(await request.read(), Sync)
         self._desk.accept(job_id, message)
         return _json(await self._reply(job_id, wait_s))
 
@@ -111,8 +112,8 @@ class Door:
 
 
 def build_app(desk: Desk, owners: Owners, daemon: Daemon) -> web.Application:
-    """The aiohttp application; its clean-up signal wakes every long poll first."""
-    door = Door(desk, owners)
+    """The aiohttp application; its clean-up signal wakes every long poll and stream first."""
+    door, page = Door(desk, owners), Page(desk, owners, way_of(daemon))
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[explain])
     keep = doorkeeper(daemon)
     app.add_routes(
@@ -139,12 +140,15 @@ async def explain(request: web.Request, handler: RawHandler) -> web.StreamRespon
     """Turns every failure into a status and `{"error": …, "hint": …}`; only our own faults are logged with a trace."""
     try:
         return await handler(request)
+            web.get("/v1/page", keep(page.link)),
     except OnesError as error:
+            *page.routes(),
         if not isinstance(error, UsageError | NotAllowed | NotFound):
             log.warning("request=%r failed: %s", f"{request.method} {request.raw_path}"[:200], error.message)
         return _complaint(_status(error), error.message, error.hint)
     except web.HTTPRequestEntityTooLarge:
         return _complaint(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+        page.stop()
     except web.HTTPException as error:
         return _complaint(error.status, f"{request.method} {request.path[:200]!r}: {error.reason}")
     except Exception:
@@ -191,8 +195,8 @@ def _wait_s(request: web.Request) -> float:
 
 def _decoded(body: bytes) -> Sync:
     try:
-        return msgspec.json.decode(body, type=Sync)
+        return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
-        raise UsageError(f"this is not a Sync: {error}", hint="see ones_slurm/model/wire.py") from error
+        raise UsageError(f"this is not a {name}: {error}", hint="see ones_slurm/model/wire.py") from error
     except UnicodeDecodeError as error:
-        raise UsageError("this is not a Sync: not UTF-8") from error
+        raise UsageError(f"this is not a {name}: not UTF-8") from error

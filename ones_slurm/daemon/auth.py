@@ -41,7 +41,7 @@ class NoCredential(NotAllowed):
 
 def doorkeeper(daemon: Daemon) -> Callable[[Handler], RawHandler]:
     """A decorator of handlers: tells each one who is asking, and logs a line for every refusal, whoever refuses."""
-    authenticate = by_munge(daemon.munge_socket) if daemon.auth == "munge" else by_kernel
+    authenticate = way_of(daemon)
 
     def keep(handler: Handler) -> RawHandler:
         async def kept(request: web.Request) -> web.StreamResponse:
@@ -56,6 +56,11 @@ def doorkeeper(daemon: Daemon) -> Callable[[Handler], RawHandler]:
         return kept
 
     return keep
+
+
+def way_of(daemon: Daemon) -> Authenticate:
+    """How this site's daemon learns who is asking."""
+    return by_munge(daemon.munge_socket) if daemon.auth == "munge" else by_kernel
 
 
 def by_munge(munge_socket: str) -> Authenticate:

@@ -51,12 +51,13 @@ class Watched:
         return self._cluster.observe()
 
     def act(self, actions: Sequence[Action]) -> list[Outcome]:
+        self._metrics.began(actions, self._cluster.now())
         outcomes = self._cluster.act(actions)
-        self._metrics.ended(outcomes)
+        self._metrics.ended(outcomes, self._cluster.now())
         return outcomes
 
     def wait(self, until_s: float) -> list[Event]:
         self._alive()
         events = self._cluster.wait(until_s)
-        self._metrics.ended(event for event in events if isinstance(event, Outcome))
+        self._metrics.ended((event for event in events if isinstance(event, Outcome)), self._cluster.now())
         return events

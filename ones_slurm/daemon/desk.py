@@ -8,6 +8,7 @@ from ones_slurm.daemon.answers import JobRow, PlanNow, Queue, State, Why
 from ones_slurm.daemon.metrics import Metrics
 from ones_slurm.engine.journal import Journal
 from ones_slurm.engine.loop import Latest
+from ones_slurm.engine.records import Decided
 from ones_slurm.model.cluster import JobView
 from ones_slurm.model.errors import NotFound, Unreachable
 from ones_slurm.model.settings import Site
@@ -40,8 +41,27 @@ class Desk:
         self._board, self._metrics, self._latest = board, metrics, latest
         self._started_s = time.time()
         self._rows: tuple[Latest, dict[str, JobRow]] | None = None
+        # Until Slurm has answered nobody knows what it keeps private, so everything is.
+        self.private_data = frozenset({"jobs", "nodes"})
         self.client: SlurmClient | None = None
         self.slurm_version = ""
+
+    @property
+    def site_name(self) -> str:
+        """What the site file calls this cluster."""
+        return self._site.name
+
+    def latest(self) -> Latest:
+        """The last tick; another one each time that there is something new."""
+        return self._latest()
+
+    def decided(self, most: int) -> tuple[Decided, ...]:
+        """The last decisions on any job, the newest first; reads the disk."""
+        try:
+            with Journal.read(self._site.daemon.journal) as journal:
+                return tuple(journal.recent(most))
+        except NotFound:  # it is only being made
+            return ()
 
     def owner(self, job_id: str) -> str | None:
         """The user of a job of the latest view."""

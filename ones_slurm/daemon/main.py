@@ -99,6 +99,21 @@ async def _serve(service: Service, daemon: Daemon) -> None:
 
 async def _open(runner: web.AppRunner, daemon: Daemon) -> str:
     """Listens where the site file says, and says where that is."""
+    where = await _open_one(runner, daemon)
+    if not daemon.page_listen:
+        return where
+    host, port = _host_and_port("daemon.page_listen", daemon.page_listen)
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        raise Failed(
+            f"cannot listen on {daemon.page_listen}: {error.strerror or error}",
+            hint="is the port taken? see daemon.page_listen in the site file",
+        ) from error
+    return f"{where} and {daemon.page_listen}"
+
+
+async def _open_one(runner: web.AppRunner, daemon: Daemon) -> str:
     try:
         if daemon.auth == "socket":
             _clear_socket(daemon.socket)
@@ -106,7 +121,7 @@ async def _open(runner: web.AppRunner, daemon: Daemon) -> str:
             # Everybody may knock: the kernel says who it is.
             pathlib.Path(daemon.socket).chmod(0o666)
             return daemon.socket
-        host, port = _host_and_port(daemon.listen)
+        host, port = _host_and_port("daemon.listen", daemon.listen)
         await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
     except OSError as error:
         where = daemon.socket if daemon.auth == "socket" else daemon.listen
@@ -126,12 +141,12 @@ def _clear_socket(path: str) -> None:
         pathlib.Path(path).unlink()
 
 
-def _host_and_port(listen: str) -> tuple[str, int]:
+def _host_and_port(key: str, listen: str) -> tuple[str, int]:
     parts = urllib.parse.urlsplit(f"//{listen}")
     with contextlib.suppress(ValueError):
         if parts.hostname and parts.port:
             return parts.hostname, parts.port
-    raise UsageError(f"daemon.listen = {listen!r} is not a host and a port", hint="for example 127.0.0.1:7077")
+    raise UsageError(f"{key} = {listen!r} is not a host and a port", hint="for example 127.0.0.1:7077")
 
 
 class _Lines(logging.Formatter):

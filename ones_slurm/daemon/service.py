@@ -141,6 +141,7 @@ class Service:
     def _cluster(self, client: SlurmClient, facts: SiteFacts) -> Cluster:
         self.desk.client, self.desk.slurm_version = client, facts.version
         mode = "observe" if self._observe else "act"
+        self.desk.private_data = frozenset(facts.private_data)
         seed, name = self._site.policy.seed, self._policy.name
         self._journal.begin_run(
             Run(policy=name, seed=seed, version=__version__, site=self._site.name, mode=mode), time.time()

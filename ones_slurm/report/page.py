@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jinja2
 import msgspec
 from markupsafe import Markup
 
@@ -24,6 +23,7 @@ from ones_slurm.report.page_data import (
     summary,
     timeline_of,
 )
+from ones_slurm.report.page_templates import printable, source, templates
 from ones_slurm.report.segments import JobHistory, Segment
 
 # Ours: a page with more lines or pictures is not read; those that matter most come first and the rest is counted.
@@ -32,12 +32,7 @@ MOST_MOVERS = 15
 MOST_TRAININGS = 12
 MOST_WARNINGS = 50
 
-TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("ones_slurm.report"),
-    autoescape=True,
-    trim_blocks=True,
-    undefined=jinja2.StrictUndefined,
-)
+_TEMPLATES = templates("ones_slurm.report")
 
 
 class _Title(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,14 +67,14 @@ def report_page(
     # Lines are compared over the same jobs; without a simulation over all of them.
     compared = comparison.timelines if comparison is not None else (really,)
     users = {job.user for job in jobs}
-    return TEMPLATES.get_template("report.html").render(
+    return _TEMPLATES.get_template("report.html").render(
         title=f"What happened on {site}",
         subtitle=(
             f"{show_time(math.floor(really.begin_s))} to {show_time(math.ceil(really.end_s))}: "
             f"{_count(len(jobs), 'job')} of {_count(len(users), 'user')} on {_count(len(here), 'node')} with "
             f"{_count(sum(here.values()), 'GPU')}. Made {show_time(int(now_s))}; times are local."
         ),
-        style=Markup(_source("style.css") + _source("report.css")),  # our own files
+        style=Markup(source(_TEMPLATES, "style.css") + source(_TEMPLATES, "report.css")),  # our own files
         tiles=_tiles(figures, summary(really, sum(here.values()))),
         jobs=jobs,
         comparison=_comparison(comparison) if comparison is not None else None,
@@ -119,7 +114,7 @@ def gantt(timeline: Timeline, nodes: Mapping[str, int], x: plots.Axis, why: Mapp
             rows=count,
             colour=plots.colour_of(job.job_id),
             name=job.job_id,
-            says=(
+            says=printable(
                 f"job {job.job_id}, {job.label}: {held.total_gpus} GPUs on {len(held.gpus)} nodes"
                 f"{f', batch {held.batch}' if held.batch else ''}, {show_time(int(held.from_s))} to "
                 f"{show_time(int(held.until_s))}{why.get((job.job_id, held.from_s), '')}"
@@ -128,11 +123,6 @@ def gantt(timeline: Timeline, nodes: Mapping[str, int], x: plots.Axis, why: Mapp
         for job, held, node, lowest, count in lanes(timeline)
     ]
     return plots.boxes_picture(boxes, x, rows, says=f"GPUs over time by job: {timeline.name}")
-
-
-def _source(name: str) -> str:
-    assert TEMPLATES.loader is not None
-    return TEMPLATES.loader.get_source(TEMPLATES, name)[0]
 
 
 def _tiles(figures: Sequence[JobFigures], here: Summary) -> list[tuple[str, str]]:
@@ -301,7 +291,7 @@ def _movers(jobs: Sequence[JobHistory], figures: Sequence[JobFigures]) -> dict[s
 
 
 def _segments(jobs: Sequence[JobHistory]) -> dict[str, Any]:
-    columns = [column for column in COLUMNS if column.default and column.key not in ("submit", "account")]
+    columns = [column for column in COLUMNS if column.default and column.key not in ("submit", "account", "partition")]
     rows: list[list[tuple[Column, str]]] = []
     for job in _largest(jobs):
         figures = job_figures(job)

@@ -200,7 +200,7 @@ def _frame(
     across = "".join(_rule(UNITS * x.share(at), 0, UNITS * x.share(at), UNITS) for at, _ in x.ticks)
     xs = Markup("").join(
         Markup('<span class="{}" style="left:{:.2f}%">{}</span>').format(
-            "odd" if number % 2 else "even", 100 * x.share(at), label
+            _place(number, x.share(at)), 100 * x.share(at), label
         )
         for number, (at, label) in enumerate(x.ticks)
     )
@@ -221,6 +221,11 @@ def _frame(
         xs=xs,
         xtitle=Markup('<div class="xt">{}</div>').format(x.title) if x.title else "",
     )
+
+
+def _place(number: int, share: float) -> str:
+    """The classes of a label below: every second one goes on a phone, and none hangs over an end of the picture."""
+    return ("odd" if number % 2 else "even") + (" first" if share < 0.03 else " last" if share > 0.97 else "")
 
 
 def _each_box(boxes: Iterable[Box], x: Axis, rows: int) -> Markup:

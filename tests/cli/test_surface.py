@@ -23,6 +23,7 @@ def test_the_options_are_these():
     surface = {name: options(ones.get_command(context, name)) for name in ones.list_commands(context)}
     assert {name: found for name, found in surface.items() if name not in theirs} == {
         "doctor": ["--help", "--json"],
+        "page": ["--help"],
         "plan": ["--help", "--json"],
         "queue": ["--format", "--help", "--jobs", "--json", "--noheader", "--partition", "--user"],
         "show": ["--help", "--json"],
@@ -30,7 +31,7 @@ def test_the_options_are_these():
         "version": ["--help"],
         "why": ["--help", "--json"],
     }
-    names = "doctor lab pipeline plan queue report show sim submit trace version why"
+    names = "doctor lab page pipeline plan queue report show sim submit trace version why"
     assert sorted(surface) == names.split()
     assert options(ones) == ["--debug", "--help", "--site"]
     assert options(onesd) == ["--debug", "--help", "--observe", "--site", "--user", "--version"]

@@ -1,0 +1,201 @@
+"""What the live page shows to one reader: the cluster as the daemon sees it, less what Slurm would not show them."""
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from ones_slurm.daemon.answers import JobRow, State
+from ones_slurm.engine.loop import Latest
+from ones_slurm.engine.records import Decided
+from ones_slurm.model.cluster import ClusterView, JobState, JobView, NodeView
+from ones_slurm.model.plan import Action, Reallocate, Shrink
+from ones_slurm.report.page_plots import colour_of
+
+# Ours: a page with more is not read, and browsers crawl; what is left out is counted.
+MOST_NODES = 2000
+MOST_JOBS = 500
+MOST_DECIDED = 40
+# Ours: a finish that lies further away is no prediction.
+_LONGEST_ETA_S = 366 * 86400.0
+
+
+class Reader(msgspec.Struct, frozen=True):
+    """What somebody may see: all jobs, or those of `own` alone; and the nodes, or not."""
+
+    own: str | None
+    nodes: bool
+
+
+class Square(msgspec.Struct, frozen=True):
+    """One GPU on the map: `look` is a class of the style sheet."""
+
+    look: str
+    says: str
+
+
+class NodeCell(msgspec.Struct, frozen=True):
+    """One node of the map."""
+
+    name: str
+    squares: tuple[Square, ...]
+    jobs: tuple[str, ...]
+
+
+class JobLine(msgspec.Struct, frozen=True):
+    """One job of the table: what `ones queue` says, its colour, when it will probably be over, and what is next."""
+
+    row: JobRow
+    colour: int
+    eta: str
+    next: str
+
+
+class PlanLine(msgspec.Struct, frozen=True):
+    """What the policy wants for a job, beside what it has."""
+
+    job_id: str
+    nodes_now: int
+    nodes: int
+    batch: int
+    reason: str
+    next: str
+
+
+class PageView(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything on the page."""
+
+    state: State
+    looked: str
+    now_s: float
+    gpus: int
+    gpus_held: int
+    gpus_out: int
+    running: int
+    waiting: int
+    moving: int
+    nodes: tuple[NodeCell, ...] | None
+    nodes_left_out: int
+    jobs: tuple[JobLine, ...]
+    jobs_left_out: int
+    plan: tuple[PlanLine, ...]
+    decided: tuple[Decided, ...]
+    own: str | None
+
+
+def page_view(
+    latest: Latest, rows: Sequence[JobRow], state: State, decided: Sequence[Decided], reader: Reader
+) -> PageView:
+    """Puts the page together from one tick; `rows` and `decided` are everybody's."""
+    view = latest.view or ClusterView(0.0, (), ())
+    seen = {row.job_id: row for row in rows if reader.own is None or row.user == reader.own}
+    jobs = {job.job_id: job for job in view.jobs}
+    actions = {action.job_id: action for action in latest.actions if action.job_id in seen}
+    mine = [row for row in rows if row.job_id in seen]
+    held = _held(view)
+    gpus = sum(_gpus(node, held[node.name]) for node in view.nodes)
+    lines = tuple(
+        JobLine(row, colour_of(row.job_id), eta(jobs[row.job_id], view.now_s), next_move(actions.get(row.job_id)))
+        for row in mine[:MOST_JOBS]
+        if row.job_id in jobs
+    )
+    return PageView(
+        state=state,
+        looked=moment(view.now_s) if latest.view is not None else "not yet",
+        now_s=view.now_s,
+        gpus=gpus,
+        gpus_held=sum(count for jobs_there in held.values() for _, count in jobs_there),
+        gpus_out=sum(_gpus(node, ()) for node in view.nodes if not node.usable and not held[node.name]),
+        running=sum(row.state == JobState.RUNNING.value for row in mine),
+        waiting=sum(row.state == JobState.PENDING.value for row in mine),
+        moving=sum(row.move is not None for row in mine),
+        nodes=tuple(_cell(node, held[node.name], seen) for node in view.nodes[:MOST_NODES]) if reader.nodes else None,
+        nodes_left_out=max(len(view.nodes) - MOST_NODES, 0),
+        jobs=lines,
+        jobs_left_out=max(len(mine) - MOST_JOBS, 0),
+        plan=tuple(
+            PlanLine(
+                target.job_id,
+                len(jobs[target.job_id].nodes) if target.job_id in jobs else 0,
+                target.nodes,
+                target.batch,
+                target.reason,
+                next_move(actions.get(target.job_id)),
+            )
+            for target in latest.plan.targets[: MOST_JOBS * 2]
+            if target.job_id in seen
+        )[:MOST_JOBS],
+        decided=tuple(_news([entry for entry in decided if reader.own is None or entry.job_id in seen]))[:MOST_DECIDED],
+        own=reader.own,
+    )
+
+
+def eta(job: JobView, now_s: float) -> str:
+    """When it will be over at its present speed, by its own account; `-` where that says nothing."""
+    progress = job.progress
+    if progress is None or not progress.total_samples or job.state is not JobState.RUNNING:
+        return "-"
+    left = progress.total_samples - progress.samples
+    rate = progress.samples_per_s
+    if left <= 0 or not math.isfinite(rate) or rate <= 0 or left / rate > _LONGEST_ETA_S:
+        return "-"
+    return moment(now_s + left / rate)
+
+
+def next_move(action: Action | None) -> str:
+    """The move that the last tick began or would begin, in a few words; `-` for none."""
+    if action is None:
+        return "-"
+    batch = f", batch {action.batch}" if action.batch else ""
+    if isinstance(action, Shrink):
+        return f"shrink to {len(action.keep)}{batch}"
+    if isinstance(action, Reallocate):
+        return f"{sum(gpus for _, gpus in action.allocation)} GPUs{batch}"
+    kind, nodes = type(action).__name__.lower(), getattr(action, "nodes", None)
+    return f"{kind} at {nodes}{batch}" if isinstance(nodes, int) else f"{kind}{batch}"
+
+
+def moment(at_s: float) -> str:
+    """Local time: the clock alone for today, with the day else."""
+    at = datetime.fromtimestamp(at_s)
+    today = datetime.fromtimestamp(time.time()).date()
+    return at.strftime("%H:%M:%S" if at.date() == today else "%Y-%m-%d %H:%M")
+
+
+def _news(decided: Iterable[Decided]) -> Iterator[Decided]:
+    """All moves, and of the ticks at which a job stayed as it was the last one before the next move; newest first."""
+    told: set[str] = set()
+    for entry in decided:
+        if entry.kind is not None:
+            told.discard(entry.job_id)
+            yield entry
+        elif entry.job_id not in told:
+            told.add(entry.job_id)
+            yield entry
+
+
+def _held(view: ClusterView) -> defaultdict[str, list[tuple[JobView, int]]]:
+    """By node, who holds how many of its GPUs; a job that counts none holds one square, so that it can be seen."""
+    found: defaultdict[str, list[tuple[JobView, int]]] = defaultdict(list)
+    for job in view.jobs:
+        for name, count in job.allocation or tuple((name, job.gpus_per_node or 1) for name in job.nodes):
+            found[name].append((job, count))
+    return found
+
+
+def _gpus(node: NodeView, held: Sequence[tuple[JobView, int]]) -> int:
+    return max(node.gpus, sum(count for _, count in held), 1)
+
+
+def _cell(node: NodeView, held: Sequence[tuple[JobView, int]], seen: Mapping[str, JobRow]) -> NodeCell:
+    squares: list[Square] = []
+    for job, count in held:
+        shown = job.job_id in seen
+        says = f"job {job.job_id}, {job.name} of {job.user}" if shown else "a job of another user"
+        squares += [Square(f"c{colour_of(job.job_id)}" if shown else "other", says)] * count
+    idle = Square("free", "free") if node.usable else Square("out", "not usable now")
+    here = tuple(job.job_id for job, _ in held if job.job_id in seen)
+    return NodeCell(node.name, tuple(squares) + (idle,) * (_gpus(node, held) - len(squares)), here)
