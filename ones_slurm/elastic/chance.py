@@ -2,6 +2,7 @@
 
 import io
 import random
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,3 +41,28 @@ def derive(seed: int, rank: int, step: int) -> None:
     random.seed(int(words[0]))
     np.random.seed(int(words[0]))
     torch.manual_seed(int(words[0]) << 32 | int(words[1]))
+
+
+class Snapshot(NamedTuple):
+    """All generators' states within this process, cheap to take."""
+
+    python: Any
+    numpy: Any
+    torch: torch.Tensor
+    cuda: torch.Tensor | None
+
+
+def snapshot() -> Snapshot:
+    """The states now."""
+    on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    cuda = torch.cuda.get_rng_state() if on_gpu else None
+    return Snapshot(random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda)
+
+
+def go_back(to: Snapshot) -> None:
+    """Goes on from where a snapshot was taken."""
+    random.setstate(to.python)
+    np.random.set_state(to.numpy)
+    torch.set_rng_state(to.torch)
+    if to.cuda is not None:
+        torch.cuda.set_rng_state(to.cuda)

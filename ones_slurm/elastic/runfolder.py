@@ -24,8 +24,10 @@ Kind = TypeVar("Kind")
 class Word(msgspec.Struct, frozen=True, kw_only=True):
     """What rank 0 says of its generation.
 
-    `left`: the state is saved and the ranks exit. `first_step` and `first_samples` are where it began, which is behind
-    the end of the last one when that could not save.
+    `left`: the state is saved and the ranks exit; `finished`: the training is over, and saved. `first_step` and
+    `first_samples` are where it began, which is behind the end of the last one when that could not save.
+    `live`: an order can be entered in memory, and a death survived. Then `ranks` on `nodes` make up the world since
+    `formation`, which is counted up with each change, and `why` is the cause of one that was not ordered.
     """
 
     generation: int
@@ -34,8 +36,39 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress = Progress()
     batch: int = 0
     left: bool = False
+    finished: bool = False
+    live: bool = False
+    formation: int = 0
+    ranks: int = 0
+    nodes: tuple[str, ...] = ()
+    why: str = ""
     declined: Declined | None = None
     notes: tuple[str, ...] = ()
+
+
+class Team(msgspec.Struct, frozen=True):
+    """Ranks that were started together: `ranks_per_node` on each node. `name` counts the starts of one run."""
+
+    name: str
+    nodes: tuple[str, ...]
+    ranks_per_node: int
+
+    @property
+    def ranks(self) -> int:
+        """How many processes it has."""
+        return len(self.nodes) * self.ranks_per_node
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(f"{self.name}.{task}" for task in range(self.ranks))
+
+
+class Wanted(Order, frozen=True, kw_only=True):
+    """An order as the ranks get it. A live one says who comes, and who goes: `team@node` for each of those seats."""
+
+    coming: tuple[Team, ...] = ()
+    going: tuple[str, ...] = ()
 
 
 class GenerationLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,13 +134,20 @@ class RunFolder:
         except OSError:
             pass  # a file system without locks: the folder's name, the job id, has to do
 
+    def visit(self) -> None:
+        """For a companion, which works in its base's folder. Raises `NotAllowed`, or `Failed` if it is not there."""
+        try:
+            _must_be_ours(self.path)
+        except OSError as error:
+            raise Failed(f"there is no run folder {self.path}: {error}", hint="give the base's own by --dir") from error
+
     def write_order(self, order: Order) -> None:
         """Tells the ranks what is wanted of them."""
         write_whole(self.order_path, msgspec.json.encode(order))
 
-    def read_order(self) -> Order | None:
+    def read_order(self) -> Wanted | None:
         """The standing order, or None."""
-        return read_whole(self.order_path, Order)
+        return read_whole(self.order_path, Wanted)
 
     def clear_order(self) -> None:
         """The order was followed, declined or is void."""

@@ -1,30 +1,42 @@
-"""The world of one generation, as a rank finds it in its environment: fixed for as long as the process lives."""
+"""The world of one generation, as a rank finds it in its environment or enters it later."""
 
-import contextlib
-import datetime
 import os
 import pathlib
-import socket
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import torch
-import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore, rendezvous  # type: ignore[attr-defined]
 
 from ones_slurm.elastic.agreement import Store
+from ones_slurm.elastic.formation import Member
+from ones_slurm.elastic.group import Group, backend_for
+from ones_slurm.elastic.store import open_store
 from ones_slurm.model.errors import UsageError
 
-# torch's own default for collectives; a rank waits at the store no longer than it would in an all-reduce.
-WAIT_AT_MOST = datetime.timedelta(minutes=30)
+_GROUP = Group()
+
+
+class Seat(msgspec.Struct, frozen=True):
+    """A rank's place in a job whose store is held by `ones-run`, so that its world may change around it.
+
+    `joining` is the generation that a newcomer was started for; None for one who was there from the beginning.
+    """
+
+    store: TCPStore
+    member: Member
+    group: Group
+    backend: str
+    joining: int | None = None
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """Rank, size and what the wrapper asks of this generation.
 
     `batch` is the global batch in samples, 0 for the script's own; `lr_scale` multiplies the script's learning rate.
-    Without a `folder` there are no orders to follow and no checkpoints. `store` is None in a world of one.
+    Without a `folder` there are no orders to follow and no checkpoints. `store` is None in a world of one that nobody
+    can join. A newcomer's rank and size are those that were planned, until it has come in.
     """
 
     rank: int = 0
@@ -36,6 +48,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_every_s: float = 60.0
     folder: pathlib.Path | None = None
     store: Store | None = None
+    seat: Seat | None = None
 
     @property
     def device(self) -> torch.device:
@@ -48,15 +61,24 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 def join(env: Mapping[str, str] = os.environ) -> World:
     """Enters the world that the environment describes, as `ones-rank` or torchrun set it; else a world of one.
 
-    Starts torch.distributed (NCCL where every rank has a GPU, gloo otherwise) when there is more than one rank.
+    Starts torch.distributed (NCCL where every rank has a GPU, gloo otherwise) when there is more than one rank. A
+    newcomer is only let in later, by those who train.
     """
     folder = env.get("ONES_RUN_DIR")
     try:
-        rank, size, local_rank = (
-            int(env.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))
+        rank, size, local_rank, local_size = (
+            int(env.get(name, default))
+            for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"))
         )
-        store = _store(rank, size, env) if size > 1 else None
-        world = World(
+        if torch.cuda.device_count() > local_rank:
+            torch.cuda.set_device(local_rank)
+        backend = backend_for(local_size)
+        held = "ONES_STORE" in env
+        store = _store(rank, size, env) if held or size > 1 else None
+        joining = env.get("ONES_JOINING")
+        if store is not None and not joining:
+            _GROUP.form(store, number=0, rank=rank, size=size, backend=backend)
+        return World(
             rank=rank,
             size=size,
             local_rank=local_rank,
@@ -65,64 +87,38 @@ def join(env: Mapping[str, str] = os.environ) -> World:
             lr_scale=float(env.get("ONES_LR_SCALE", "1")),
             checkpoint_every_s=float(env.get("ONES_CHECKPOINT_EVERY_S", "60")),
             folder=pathlib.Path(folder) if folder else None,
-            store=PrefixStore("ones", store) if store else None,
+            store=PrefixStore("ones", store) if store is not None else None,
+            seat=Seat(
+                store=store,
+                member=Member(f"{env['ONES_TEAM']}.{env['ONES_TASK']}", env["ONES_NODE"]),
+                group=_GROUP,
+                backend=backend,
+                joining=int(joining) if joining else None,
+            )
+            if held and store is not None
+            else None,
         )
     except (ValueError, KeyError) as error:
         raise UsageError(
             f"the environment of this rank makes no sense: {error}", hint="start it by ones-run, torchrun or alone"
         ) from error
-    if store is not None and not dist.is_initialized():
-        gpus = torch.cuda.device_count()
-        if gpus > local_rank:
-            torch.cuda.set_device(local_rank)
-        dist.init_process_group(
-            "nccl" if gpus >= int(env.get("LOCAL_WORLD_SIZE", "1")) and dist.is_nccl_available() else "gloo",
-            store=PrefixStore("group", store),
-            rank=rank,
-            world_size=size,
-        )
-    return world
 
 
 def leave() -> None:
     """Ends torch.distributed in this process, so that it exits without complaint."""
-    with contextlib.suppress(RuntimeError):
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    _GROUP.dissolve()
 
 
 def _store(rank: int, size: int, env: Mapping[str, str]) -> Any:
+    if "ONES_STORE" in env:
+        address, _, port = env["ONES_STORE"].rpartition(":")
+        return open_store(address, int(port))
     if env.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return next(iter(rendezvous("env://", rank, size)))[0]
     listening = env.get("ONES_STORE_FD") if rank == 0 else None
-    # The descriptor is this process's own affair: a child that inherits it would keep the port.
-    if listening is not None:
-        os.set_inheritable(int(listening), False)
-        _must_listen(int(listening))
-
-    def store(*, libuv: bool) -> TCPStore:
-        return TCPStore(
-            env["MASTER_ADDR"],
-            int(env["MASTER_PORT"]),
-            size,
-            rank == 0,
-            WAIT_AT_MOST,
-            wait_for_workers=False,
-            master_listen_fd=None if listening is None else int(listening),
-            use_libuv=libuv,
-        )
-
-    try:
-        return store(libuv=True)
-    except RuntimeError as error:
-        if "libuv support" not in str(error):
-            raise
-        return store(libuv=False)  # Debian builds its torch without, and torch has no way to ask before
-
-
-def _must_listen(descriptor: int) -> None:
-    try:
-        with socket.socket(fileno=os.dup(descriptor)) as seen:
-            seen.getsockname()
-    except OSError as error:
-        raise ValueError(f"ONES_STORE_FD={descriptor} is not a socket ({error.strerror})") from error
+    return open_store(
+        env["MASTER_ADDR"],
+        int(env["MASTER_PORT"]),
+        serve=None if listening is None else int(listening),
+        here=rank == 0,
+    )

@@ -1,0 +1,94 @@
+"""The process group of one formation: formed, dissolved, and hung up on when somebody in it has died.
+
+A rank that waits in a collective of gloo for a dead peer, or one that is out of reach, waits for minutes, and torch has
+no word to stop it: aborting the group does not wake it. Shutting its connections down does, at once and on both sides.
+NCCL has such a word.
+"""
+
+import contextlib
+import datetime
+import os
+import pathlib
+import socket
+import threading
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+from ones_slurm.elastic.store import WAIT_AT_MOST
+
+# Ours: all members stand ready when a group is formed, which takes milliseconds; a peer that dies in those is given up.
+_FORM_WITHIN_S = 20.0
+_FORM_S_PER_RANK = 0.1
+
+
+class Group:
+    """At most one at a time in a process. A world of one has none."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connections: dict[int, str] = {}
+
+    def form(self, store: TCPStore, *, number: int, rank: int, size: int, backend: str) -> None:
+        """Joins the others; raises `RuntimeError` when one of them does not come."""
+        if size == 1:
+            return
+        before = _sockets()
+        within = datetime.timedelta(seconds=_FORM_WITHIN_S + _FORM_S_PER_RANK * size)
+        dist.init_process_group(
+            backend, store=PrefixStore(f"group/{number}", store), rank=rank, world_size=size, timeout=within
+        )
+        if backend == "gloo":
+            dist.distributed_c10d._set_pg_timeout(WAIT_AT_MOST, dist.group.WORLD)  # the time to form is over
+        with self._lock:
+            self._connections = {fd: its for fd, its in _sockets().items() if before.get(fd) != its}
+
+    def dissolve(self) -> None:
+        """Leaves the group; the others need not do so at the same time."""
+        with self._lock:
+            self._connections = {}
+        with contextlib.suppress(RuntimeError):
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+    def hang_up(self) -> None:
+        """From another thread: whoever waits in a collective of this group gets an error instead, here and there."""
+        with self._lock:
+            if dist.is_initialized() and dist.get_backend() == "nccl":
+                dist.distributed_c10d._abort_process_group()
+                return
+            now = _sockets()
+            for descriptor, its in self._connections.items():
+                if now.get(descriptor) == its:
+                    _shut(descriptor)
+            self._connections = {}
+
+
+def backend_for(local_size: int) -> str:
+    """NCCL where each rank of this node has a GPU of its own, else gloo."""
+    return "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= local_size else "gloo"
+
+
+def is_broken(error: BaseException) -> bool:
+    """Whether this error says that a collective failed, and not the script."""
+    text = str(error)
+    return isinstance(error, dist.DistError) or any(word in text for word in ("gloo", "Gloo", "NCCL", "ProcessGroup"))
+
+
+def _sockets() -> dict[int, str]:
+    """The sockets of this process by descriptor, each with the kernel's name for it."""
+    found = {}
+    for entry in pathlib.Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            name = str(entry.readlink())
+            if name.startswith("socket:"):
+                found[int(entry.name)] = name
+    return found
+
+
+def _shut(descriptor: int) -> None:
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as ours:
+        # A listener belongs to gloo's own thread, which ends the process when its listener fails.
+        if not ours.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            ours.shutdown(socket.SHUT_RDWR)
