@@ -40,7 +40,7 @@ class Door:
         """A job says how it stands and gets its order: at once if there is a new one, else after `wait_s`."""
         job_id, wait_s = _job_id(request), _wait_s(request)
         await self._owners.check_may_steer(caller, job_id)
-        message = _decoded(await request.read(), Sync)
+        message = _decoded(await request.read())
         self._desk.accept(job_id, message)
         return _json(await self._reply(job_id, wait_s))
 
@@ -195,8 +195,8 @@ def _wait_s(request: web.Request) -> float:
 
 def _decoded(body: bytes) -> Sync:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(body, type=Sync)
     except msgspec.DecodeError as error:
-        raise UsageError(f"this is not a {name}: {error}", hint="see ones_slurm/model/wire.py") from error
+        raise UsageError(f"this is not a Sync: {error}", hint="see ones_slurm/model/wire.py") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"this is not a {name}: not UTF-8") from error
+        raise UsageError("this is not a Sync: not UTF-8") from error
