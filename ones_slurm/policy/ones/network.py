@@ -4,13 +4,12 @@ One job has seen one or two shapes; together they have seen most. What they shar
 slower than three, and how much dearer it is to cross between nodes than to stay within one. So the logarithm of the
 exchange time of job j on k nodes is taken as the job's own level plus a part of the site's that depends on k alone:
 
-    log sync_j(k) = u_j + v_k,   v drawn towards zero as if by one measurement, and read off between the k that were seen
+    log sync_j(k) = u_j + v_k,   v drawn towards zero as if by one measurement, and read off between the k seen
 """
 
 import functools
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
 from ones_slurm.model.cluster import Past, Speed

@@ -2,9 +2,10 @@
 
     step^γ = (a + b·local batch)^γ + sync(GPUs, nodes)^γ,   sync = constant + slope·(GPUs − 2), within a node or between
 
-and between nodes times what is known of the site's network (see `network`), where anything is. The form is that of Qiao et al., "Pollux", OSDI 2021, section 3.2; the fit is ours: least squares in closed form for
-each of seven exponents, a 25th of the cost of a seven-parameter search and no worse. All slopes and constants are at
-least zero, so at an equal local batch more GPUs are never predicted to do more each: nothing beyond linear.
+and between nodes times what is known of the site's network (see `network`), where anything is.
+The form is that of Qiao et al., "Pollux", OSDI 2021, section 3.2; the fit is ours: least squares in closed form for
+each of seven exponents, a 25th of the cost of a seven-parameter search and no worse. All slopes and constants are at least zero, so at an equal local
+batch more GPUs are never predicted to do more each: nothing beyond linear.
 """
 
 import functools
@@ -27,8 +28,6 @@ REMOTE_FACTOR = 1.1
 HALF_BATCH_TIME, PRIOR_WEIGHT = 0.75, 0.2
 # Relative error of a prediction per doubling beyond what was tried (ours, the order of what the profiles show).
 ERROR_PER_DOUBLING = 0.1
-
-
 # What the site's network says of the exponent counts as much as a misfit of so much for each factor of e (ours).
 GAMMA_WEIGHT = 0.02
 # A slope over nodes beside the network's own counts in full only beyond so many sizes (ours).
@@ -38,7 +37,8 @@ SLOPE_SIZES = 3.0
 class Network(msgspec.Struct, frozen=True):
     """What all jobs of a site share: `factors` is how much slower the exchange is, by the logarithm of the `nodes`.
 
-    `crossing` is how much slower it is between nodes than within one; both are logarithms. `gamma` is the usual overlap.
+    `crossing` is how much slower it is between nodes than within one; both are logarithms. `gamma` is the usual
+    overlap.
     """
 
     nodes: tuple[float, ...] = ()
@@ -166,7 +166,8 @@ def _fit_sync(gpus: Floats, hidden: Floats, weight: Floats, *, flat: bool = Fals
 def _crossed(line: Floats, gpus: Floats, network: Network, way: float) -> Floats:
     """The exchange on the other side, within (-1) or between nodes (+1), where only one side was tried."""
     if network.crossing is None or not gpus.size:
-        return line * REMOTE_FACTOR**way
+        guessed: Floats = line * REMOTE_FACTOR**way
+        return guessed
     level = (line[:, 0] + line[:, 1] * max(float(gpus.max()) - 2.0, 0.0)) * np.exp(way * network.crossing)
     return np.stack([level, np.zeros_like(level)], axis=1)
 
