@@ -12,8 +12,8 @@ from ones_slurm.model.settings import DEFAULT_PATH
 SUBCOMMANDS = (
     "doctor",
     "lab",
-    "pipeline",
     "page",
+    "pipeline",
     "plan",
     "queue",
     "report",

@@ -11,8 +11,8 @@ from aiohttp import web
 from ones_slurm.daemon.auth import Caller, NoCredential, RawHandler, doorkeeper, way_of
 from ones_slurm.daemon.desk import Desk
 from ones_slurm.daemon.owners import Owners
-from ones_slurm.model.errors import NotAllowed, NotFound, OnesError, Unreachable, UsageError
 from ones_slurm.daemon.page import Page
+from ones_slurm.model.errors import NotAllowed, NotFound, OnesError, Unreachable, UsageError
 from ones_slurm.model.settings import Daemon
 from ones_slurm.model.wire import Reply, Sync
 
@@ -124,12 +124,15 @@ def build_app(desk: Desk, owners: Owners, daemon: Daemon) -> web.Application:
             web.get("/v1/jobs/{job_id}/why", keep(door.why)),
             web.get("/v1/plan", keep(door.plan)),
             web.get("/v1/status", keep(door.state)),
+            web.get("/v1/page", keep(page.link)),
             web.get("/metrics", door.metrics),
+            *page.routes(),
         ]
     )
 
     async def wake_all(_: web.Application) -> None:
         door.stop()
+        page.stop()
 
     app.on_shutdown.append(wake_all)
     return app
@@ -140,15 +143,12 @@ async def explain(request: web.Request, handler: RawHandler) -> web.StreamRespon
     """Turns every failure into a status and `{"error": …, "hint": …}`; only our own faults are logged with a trace."""
     try:
         return await handler(request)
-            web.get("/v1/page", keep(page.link)),
     except OnesError as error:
-            *page.routes(),
         if not isinstance(error, UsageError | NotAllowed | NotFound):
             log.warning("request=%r failed: %s", f"{request.method} {request.raw_path}"[:200], error.message)
         return _complaint(_status(error), error.message, error.hint)
     except web.HTTPRequestEntityTooLarge:
         return _complaint(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
-        page.stop()
     except web.HTTPException as error:
         return _complaint(error.status, f"{request.method} {request.path[:200]!r}: {error.reason}")
     except Exception:
