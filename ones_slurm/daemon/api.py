@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import re
+from typing import TypeVar
 
 import msgspec
 from aiohttp import web
@@ -14,7 +15,7 @@ from ones_slurm.daemon.owners import Owners
 from ones_slurm.daemon.page import Page
 from ones_slurm.model.errors import NotAllowed, NotFound, OnesError, Unreachable, UsageError
 from ones_slurm.model.settings import Daemon
-from ones_slurm.model.wire import Reply, Sync
+from ones_slurm.model.wire import LoanAnswer, Loans, Reply, Sync
 
 log = logging.getLogger("onesd.api")
 
@@ -23,6 +24,8 @@ MAX_BODY_BYTES = 64 * 1024
 BACKLOG = 4096
 # Ours: long enough to be cheap, short enough for every proxy and firewall on the way to keep the connection.
 MAX_WAIT_S = 30.0
+
+Message = TypeVar("Message", Sync, LoanAnswer)
 
 _JOB_ID = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?", re.ASCII)
 
@@ -40,9 +43,20 @@ class Door:
         """A job says how it stands and gets its order: at once if there is a new one, else after `wait_s`."""
         job_id, wait_s = _job_id(request), _wait_s(request)
         await self._owners.check_may_steer(caller, job_id)
-        message = _decoded(await request.read())
+        message = _decoded(await request.read(), Sync)
         self._desk.accept(job_id, message)
         return _json(await self._reply(job_id, wait_s))
+
+    async def loans(self, _: web.Request, caller: Caller) -> web.Response:
+        """An agent asks what it is to submit for its user."""
+        return _json(self._desk.loans(caller.name))
+
+    async def loan(self, request: web.Request, caller: Caller) -> web.Response:
+        """A job or an agent says what became of a companion."""
+        job_id = _job_id(request)
+        await self._owners.check_may_steer(caller, job_id)
+        self._desk.take_answer(job_id, _decoded(await request.read(), LoanAnswer))
+        return _json(Loans())
 
     async def queue(self, _: web.Request, caller: Caller) -> web.Response:
         queue = self._desk.queue()
@@ -119,6 +133,8 @@ def build_app(desk: Desk, owners: Owners, daemon: Daemon) -> web.Application:
     app.add_routes(
         [
             web.post("/v1/jobs/{job_id}/sync", keep(door.sync)),
+            web.post("/v1/jobs/{job_id}/loan", keep(door.loan)),
+            web.get("/v1/loans", keep(door.loans)),
             web.get("/v1/queue", keep(door.queue)),
             web.get("/v1/jobs/{job_id}", keep(door.job)),
             web.get("/v1/jobs/{job_id}/why", keep(door.why)),
@@ -193,10 +209,11 @@ def _wait_s(request: web.Request) -> float:
     return wait_s
 
 
-def _decoded(body: bytes) -> Sync:
+def _decoded(body: bytes, kind: type[Message]) -> Message:
+    name = kind.__name__
     try:
-        return msgspec.json.decode(body, type=Sync)
+        return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
-        raise UsageError(f"this is not a Sync: {error}", hint="see ones_slurm/model/wire.py") from error
+        raise UsageError(f"this is not a {name}: {error}", hint="see ones_slurm/model/wire.py") from error
     except UnicodeDecodeError as error:
-        raise UsageError("this is not a Sync: not UTF-8") from error
+        raise UsageError(f"this is not a {name}: not UTF-8") from error

@@ -12,7 +12,7 @@ from ones_slurm.engine.records import Decided
 from ones_slurm.model.cluster import JobView
 from ones_slurm.model.errors import NotFound, Unreachable
 from ones_slurm.model.settings import Site
-from ones_slurm.model.wire import Reply, Sync
+from ones_slurm.model.wire import LoanAnswer, Loans, Reply, Sync
 from ones_slurm.model.wish import format_wish
 from ones_slurm.slurm.board import Board
 from ones_slurm.slurm.client import SlurmClient
@@ -84,8 +84,21 @@ class Desk:
         self._board.put(job_id, sync, time.time())
 
     def reply(self, job_id: str) -> tuple[Reply, bool]:
-        """The standing order, and whether it is to be told at once, because the job does not follow it yet."""
-        return Reply(self._board.order(job_id)), self._board.unfollowed(job_id) is not None
+        """The standing order, and whether it is to be told at once, because the job does not follow it yet.
+
+        Where jobs submit their companions themselves, with the one that is wanted.
+        """
+        loan = self._board.loans.of_job(job_id) if self._site.moves.companions == "job" else None
+        return Reply(self._board.order(job_id), loan), self._board.unfollowed(job_id) is not None
+
+    def loans(self, user: str) -> Loans:
+        """The companions that this user's agent is to submit; none where agents have no say."""
+        return Loans(self._board.loans.of_user(user, time.time()) if self._site.moves.companions == "agent" else ())
+
+    def take_answer(self, job_id: str, answer: LoanAnswer) -> None:
+        """What became of a companion that the job or its user's agent was to submit."""
+        self._board.loans.answer(job_id, answer)
+        self._board.stir(job_id)
 
     def listen(self, job_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Has `wake` called when the job's order changes."""

@@ -26,6 +26,7 @@ from ones_slurm.slurm.backoff import Backoff
 from ones_slurm.slurm.board import Board
 from ones_slurm.slurm.choose import choose_client
 from ones_slurm.slurm.client import SlurmClient
+from ones_slurm.slurm.lenders import lender_of
 from ones_slurm.slurm.live import LiveCluster
 from ones_slurm.slurm.probe import SiteFacts, probe
 
@@ -140,8 +141,8 @@ class Service:
 
     def _cluster(self, client: SlurmClient, facts: SiteFacts) -> Cluster:
         self.desk.client, self.desk.slurm_version = client, facts.version
-        mode = "observe" if self._observe else "act"
         self.desk.private_data = frozenset(facts.private_data)
+        mode = "observe" if self._observe else "act"
         seed, name = self._site.policy.seed, self._policy.name
         self._journal.begin_run(
             Run(policy=name, seed=seed, version=__version__, site=self._site.name, mode=mode), time.time()
@@ -153,6 +154,8 @@ class Service:
             facts,
             backoff=self._backoff,
             generations=self._journal.last_generations(),
+            lender=None if self._observe else lender_of(self._site, self._board),
+            owner=self._owner,
         )
         cluster = Experienced(cluster, self._journal, history=self._site.policy.history)
         if self._owner is not None:

@@ -18,7 +18,7 @@ _PLACEHOLDER = re.compile(r"\{(local_batch|batch|lr|checkpoint|world)\}")
 
 # What srun would take for its own options, and what Slurm does not keep true when the job's size changes. Counts per
 # node (SLURM_GPUS_PER_NODE, SLURM_CPUS_PER_TASK, …) stay: a change of size leaves nodes whole.
-_STALE = frozenset(
+STALE = frozenset(
     {
         "SLURM_ARBITRARY_NODELIST",
         "SLURM_DISTRIBUTION",
@@ -126,7 +126,7 @@ def step_environment(
     checkpoint_every_s: float,
 ) -> dict[str, str]:
     """The environment of srun and of its ranks: nothing stale, and what `ones-rank` and the API read."""
-    clean = {name: value for name, value in env.items() if name not in _STALE and name not in _WORLD}
+    clean = {name: value for name, value in env.items() if name not in STALE and name not in _WORLD}
     return clean | {
         "ONES_GENERATION": str(generation.number),
         "ONES_RUN_DIR": str(folder.path),

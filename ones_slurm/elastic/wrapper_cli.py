@@ -9,6 +9,7 @@ import time
 import click
 
 from ones_slurm.elastic.allocation import Identity, NoAllocation, SlurmAllocation, identity, ranks_per_node
+from ones_slurm.elastic.companion import Base, Companion, start_step
 from ones_slurm.elastic.launch import (
     Generation,
     Script,
@@ -18,12 +19,14 @@ from ones_slurm.elastic.launch import (
     srun_line,
     step_environment,
 )
+from ones_slurm.elastic.lending import dismiss, join_command
 from ones_slurm.elastic.link import Link
 from ones_slurm.elastic.runfolder import RunFolder
 from ones_slurm.elastic.step import LocalStep, SrunStep, Step
+from ones_slurm.elastic.submitter import Submitter
 from ones_slurm.elastic.wrapper import Wrapper
 from ones_slurm.model.errors import OnesError, Unreachable, UsageError
-from ones_slurm.model.settings import Site, load_site
+from ones_slurm.model.settings import Site, load_site, site_path
 from ones_slurm.model.wish import parse_wish
 from ones_slurm.peer.client import Client
 
@@ -42,16 +45,18 @@ from ones_slurm.peer.client import Client
     help="How often the training API saves.",
 )
 @click.option("--ranks-per-node", type=click.IntRange(min=1), help="Default: one for each GPU of the job on a node.")
+@click.option("--join", "base", metavar="JOB", help="Lend this job's nodes to JOB, and end with it. Takes no COMMAND.")
 @click.option("--site", type=click.Path(path_type=pathlib.Path), help="The site file.")
 @click.option("--dry-run", is_flag=True, help="Print the line that would be run, and do nothing.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def main(  # noqa: PLR0917 - click passes them by name
     folder: pathlib.Path | None,
     lr: float | None,
     batch: int | None,
     checkpoint_every_s: float,
     ranks_per_node: int | None,
+    base: str | None,
     site: pathlib.Path | None,
     dry_run: bool,
     debug: bool,
@@ -63,6 +68,10 @@ def main(  # noqa: PLR0917 - click passes them by name
     from the command line: {local_batch} {batch} {lr} {checkpoint} {world}. Without Slurm, COMMAND simply runs.
     """
     try:
+        if base is not None:
+            sys.exit(_lend(base, folder, ranks_per_node, load_site(site), command))
+        if not command:
+            raise UsageError("there is no COMMAND to train with", hint="ones-run -- python train.py")
         run = _Run(
             script=Script(command=command, lr=lr),
             site=load_site(site),
@@ -70,6 +79,7 @@ def main(  # noqa: PLR0917 - click passes them by name
             batch=batch,
             checkpoint_every_s=checkpoint_every_s,
             ranks_per_node=ranks_per_node,
+            site_file=site,
         )
         sys.exit(run.show() if dry_run else run.go())
     except OnesError as error:
@@ -91,6 +101,7 @@ class _Run:
         batch: int | None,
         checkpoint_every_s: float,
         ranks_per_node: int | None,
+        site_file: pathlib.Path | None,
     ) -> None:
         script.check()
         self._script, self._site, self._checkpoint_every_s = script, site, checkpoint_every_s
@@ -99,6 +110,9 @@ class _Run:
         self._allocation = SlurmAllocation(self._job.job_id, os.environ) if self._job else NoAllocation()
         self._folder = RunFolder(folder or _default_folder(self._job))
         self._batch, self._ranks_per_node = batch, ranks_per_node
+        self._join = (
+            join_command(sys.argv[0], self._job.job_id, self._folder, site_path(site_file)) if self._job else ()
+        )
 
     def show(self) -> int:
         """Prints what `go` would start first."""
@@ -119,11 +133,16 @@ class _Run:
             restarts=self._job.restarts if self._job else 0,
         )
         if self._job is not None:
-            wrapper.connect(Link(Client(self._site.daemon), self._job.job_id, wrapper.describe))
+            client = Client(self._site.daemon)
+            submitter = Submitter(client, lambda _: self._join)
+            wrapper.connect(Link(client, self._job.job_id, wrapper.describe, submitter.serve))
         signal.signal(self._signal, wrapper.on_save_signal)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, wrapper.on_term)
-        return wrapper.run(first)
+        try:
+            return wrapper.run(first)
+        finally:
+            dismiss(self._folder)
 
     def _first(self) -> Generation:
         """As the last generation of this run folder was, or the job's own size in its first run."""
@@ -176,6 +195,30 @@ class _Run:
             return LocalStep(self._line(generation), env, generation.ranks, foreign=self._script.foreign)
         except OSError as error:
             raise UsageError(f"cannot run {self._script.command[0]}: {error.strerror}") from error
+
+
+def _lend(base: str, folder: pathlib.Path | None, per_node: int | None, site: Site, command: tuple[str, ...]) -> int:
+    """Serves as a companion; returns the exit code."""
+    own = identity(os.environ)
+    if command or own is None or folder is None:
+        raise UsageError(
+            "--join needs a Slurm job to lend, the run folder of the other job by --dir, and no COMMAND",
+            hint=f"sbatch --comment=ones:companion-of={base} --wrap='ones-run --dir FOLDER --join {base}'",
+        )
+    run_folder = RunFolder(folder)
+    run_folder.visit()
+    companion = Companion(
+        run_folder,
+        own.job_id,
+        nodes=SlurmAllocation(own.job_id, os.environ).nodes,
+        ranks_per_node=per_node or ranks_per_node(os.environ, site),
+        start=lambda word: start_step(word, os.environ, site.launcher, rank_starter_beside(sys.argv[0])),
+        base_lives=Base(base).lives,
+    )
+    signal.signal(signal_of(site.launcher), signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, companion.on_term)
+    return companion.run()
 
 
 def _default_folder(job: Identity | None) -> pathlib.Path:

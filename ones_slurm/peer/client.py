@@ -13,7 +13,7 @@ import msgspec
 
 from ones_slurm.model.errors import Failed, NotAllowed, NotFound, OnesError, Unreachable, UsageError
 from ones_slurm.model.settings import Daemon
-from ones_slurm.model.wire import Reply, Sync
+from ones_slurm.model.wire import LoanAnswer, Loans, Reply, Sync
 from ones_slurm.peer import munge
 
 Answer = TypeVar("Answer")
@@ -58,6 +58,15 @@ class Client:
         """
         target = f"/v1/jobs/{urllib.parse.quote(job_id, safe='')}/sync?wait_s={wait_s:g}"
         return self._ask("POST", target, msgspec.json.encode(sync), Reply, wait_s)
+
+    def loans(self) -> Loans:
+        """The companions that this user's agent is to submit; raises as `sync` does."""
+        return self.get("/v1/loans", Loans)
+
+    def answer(self, job_id: str, answer: LoanAnswer) -> None:
+        """Tells the daemon what became of a companion that was to be submitted for this job; raises as `sync` does."""
+        target = f"/v1/jobs/{urllib.parse.quote(job_id, safe='')}/loan"
+        self._ask("POST", target, msgspec.json.encode(answer), Loans, 0.0)
 
     def get(self, path: str, kind: type[Answer]) -> Answer:
         """One of the daemon's answers, checked to be a `kind`; raises as `sync` does."""

@@ -22,6 +22,7 @@ def test_the_options_are_these():
     theirs = {"lab", "pipeline", "report", "sim", "trace"}  # frozen beside their own tests
     surface = {name: options(ones.get_command(context, name)) for name in ones.list_commands(context)}
     assert {name: found for name, found in surface.items() if name not in theirs} == {
+        "agent": ["--help"],
         "doctor": ["--help", "--json"],
         "page": ["--help"],
         "plan": ["--help", "--json"],
@@ -31,7 +32,7 @@ def test_the_options_are_these():
         "version": ["--help"],
         "why": ["--help", "--json"],
     }
-    names = "doctor lab page pipeline plan queue report show sim submit trace version why"
+    names = "agent doctor lab page pipeline plan queue report show sim submit trace version why"
     assert sorted(surface) == names.split()
     assert options(ones) == ["--debug", "--help", "--site"]
     assert options(onesd) == ["--debug", "--help", "--observe", "--site", "--user", "--version"]

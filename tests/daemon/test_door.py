@@ -54,7 +54,7 @@ def doors(request, munge_socket):
 
 def test_the_owner_is_heard_and_answered(doors):
     place, daemon = doors
-    assert json.loads(as_nobody(daemon, "client.sync('12', TRAINING)")) == {"order": None}
+    assert json.loads(as_nobody(daemon, "client.sync('12', TRAINING)")) == {"order": None, "loan": None}
     assert place.board.word("12").sync == TRAINING
 
 

@@ -209,7 +209,7 @@ def test_on_a_laptop_the_command_simply_runs(tmp_path: pathlib.Path) -> None:
         (("--", "train", "{batch}"), 2, "nobody says which global batch"),
         (("--checkpoint-every=0", "--", "train"), 2, "checkpoint-every"),
         (("--site=/no/such.toml", "--", "train"), 2, "cannot read the site file /no/such.toml"),
-        (("--",), 2, "Missing argument"),
+        (("--",), 2, "there is no COMMAND to train with"),
     ],
 )
 def test_wrong_use_is_explained(words: tuple[str, ...], code: int, said: str, tmp_path: pathlib.Path) -> None:
