@@ -17,16 +17,20 @@ from .slurm_conf import MARIADB_SOCKET, MUNGE_SOCKET
 from .spec import LabSpec
 
 POLL_S = 0.02
-# Ours: a daemon that is not ready by then, on a machine with two busy cores, will never be.
-READY_WITHIN_S = 30.0
+# Ours: a daemon that is not ready by then, on a machine with two very busy cores, will never be.
+READY_WITHIN_S = 120.0
 # Ours: between the end of the foreground process and the sight of the daemon lies one fork and one exec.
-DETACHES_WITHIN_S = 0.5
+DETACHES_WITHIN_S = 3.0
 LOG_LINES = 12
 TCP_LISTEN = "0A"
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """One daemon. It is ready when it listens on `port` or, without one, when `socket` is there (paths inside)."""
+    """One daemon. It is ready when it listens on `port` or, without one, when `socket` is there (paths inside).
+
+    `answers` is a command that succeeds once the daemon does its work: slurmctld 24.11 listens before it looks for its
+    plugins, and may still die of what it does not find.
+    """
 
     name: str
     host: str
@@ -35,6 +39,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     log: Path
     port: int | None = None
     socket: Path | None = None
+    answers: tuple[str, ...] = ()
 
     @property
     def daemon(self) -> str:
@@ -87,6 +92,7 @@ def service_table(spec: LabSpec, folder: Path) -> dict[str, Service]:
             pid_file=Path("/run/slurmctld.pid"),
             log=log / "slurmctld.log",
             port=6817,
+            answers=("scontrol", "ping"),
         ),
     ]
     table += [
@@ -207,7 +213,14 @@ class Services:
         host = self._hosts.proc(service.host)
         if service.socket is not None:
             return (host / "root" / service.socket.relative_to("/")).exists() and self.pid(service) is not None
-        return self.pid(service) is not None and service.port in _listening(host)
+        return self.pid(service) is not None and service.port in _listening(host) and self._answers(service)
+
+    def _answers(self, service: Service) -> bool:
+        if not service.answers:
+            return True
+        null = subprocess.DEVNULL
+        asked = self._hosts.popen(service.host, service.answers, user="root", cwd="/", stdout=null, stderr=null)
+        return asked.wait() == 0
 
 
 def _listening(proc: Path) -> set[int]:
