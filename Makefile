@@ -6,7 +6,7 @@ export OMP_NUM_THREADS := 1
 
 # What the gates and some tests run, beside the lab's own packages.
 CHECKERS := shellcheck lua-check
-TESTED_WITH := gcc libc6-dev libslurm-dev
+TESTED_WITH := gcc libc6-dev libslurm-dev chromium fonts-dejavu-core
 
 .PHONY: venv packages demo test quick check bench dist clean
 
