@@ -1,11 +1,13 @@
 """Every sample once an epoch, whatever happens to the world."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ones_slurm.elastic.sampler import check_fits, order_of_epoch, shares, steps_left
+from ones_slurm.elastic.sampler import check_fits, order_of_epoch, portions, shares, steps_left
 from ones_slurm.model.errors import UsageError
 
 SIZES = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 40), st.integers(1, 12)), max_size=12)
@@ -51,3 +53,30 @@ def test_epochs_are_shuffled_differently_and_repeatably() -> None:
 def test_a_dataset_smaller_than_the_world_is_refused() -> None:
     with pytest.raises(UsageError, match="3 samples, fewer than the 4 ranks"):
         check_fits(3, 4)
+
+
+def test_parts_of_a_batch_are_as_the_weights_are_to_each_other() -> None:
+    assert portions(64, (3, 1)) == (48, 16)
+    assert portions(10, (1, 1, 1, 1)) == (3, 3, 2, 2)
+    assert portions(10, (1000, 333)) == (8, 2)
+    assert portions(4, (1000, 1, 1)) == (2, 1, 1), "each rank needs a sample to take part"
+    assert portions(2, (1, 1, 1)) == (1, 1, 0)
+
+
+@given(batch=st.integers(1, 500), weights=st.lists(st.integers(1, 1000), min_size=1, max_size=9).map(tuple))
+def test_parts_make_up_the_batch_and_faster_ranks_get_no_less(batch: int, weights: tuple[int, ...]) -> None:
+    parts = portions(batch, weights)
+    assert sum(parts) == batch
+    assert batch < len(weights) or min(parts) >= 1
+    by_weight = [part for _, part in sorted(zip(weights, parts, strict=True))]
+    assert all(later >= earlier - 1 for earlier, later in itertools.pairwise(by_weight))
+
+
+def test_a_part_that_does_not_fit_comes_in_as_many_shares_on_every_rank() -> None:
+    plan = [list(shares(np.arange(13), position=0, batch=13, rank=r, ranks=2, max_local=3)) for r in range(2)]
+    assert [[share.indices for share in rank] for rank in plan] == [
+        [[0, 1], [2, 3], [4, 5, 6]],
+        [[7, 8], [9, 10], [11, 12]],
+    ]
+    assert [[share.last for share in rank] for rank in plan] == [[False, False, True]] * 2
+    assert {share.batch for rank in plan for share in rank} == {13}
