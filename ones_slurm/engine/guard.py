@@ -135,6 +135,8 @@ def _check_target(job: JobView, target: Target) -> None:
         raise InvariantError("plan", f"job {job.job_id} is rigid")
     bounds = job.wish.node_bounds(job.asked_nodes, job.gpus_per_node)
     stays = target.nodes == held or (target.nodes == 0 and job.state is JobState.PENDING)
-    if not stays and not bounds.low <= target.nodes <= bounds.high:
-        raise InvariantError("plan", f"job {job.job_id} allows {bounds.low}-{bounds.high} nodes, not {target.nodes}")
+    if not stays and target.nodes not in bounds:
+        steps = f" in steps of {bounds.step}" if bounds.step > 1 else ""
+        allowed = f"{bounds.low}-{bounds.high} nodes{steps}"
+        raise InvariantError("plan", f"job {job.job_id} allows {allowed}, not {target.nodes}")
     check_batch(job, target)

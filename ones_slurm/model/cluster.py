@@ -4,7 +4,7 @@ import enum
 
 import msgspec
 
-from ones_slurm.model.wire import Lent, Progress
+from ones_slurm.model.wire import Lent, Pipeline, Progress
 from ones_slurm.model.wish import Wish
 
 # GPUs on each node in the order of ranks, (node, GPUs), for jobs that hold single GPUs of nodes shared with others.
@@ -85,6 +85,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     `live`: it changes its size while it trains; `can_grow`: nodes can be lent to it now. `lent` are those it has on
     loan, the oldest loan first; they are among `nodes` as well. The first node of a loan can only go with all of it.
     `recipe` names what the user runs (script and arguments); jobs of one user with equal ones will behave alike.
+    `pipeline` is the table of a pipeline job, whose sizes are whole replicas (the wish has their `devices`).
     """
 
     job_id: str
@@ -116,6 +117,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     served_gpu_s: float = 0.0
     speeds: tuple[Speed, ...] = ()
     recipe: str = ""
+    pipeline: Pipeline | None = None
     live: bool = False
     can_grow: bool = False
     lent: tuple[Lent, ...] = ()

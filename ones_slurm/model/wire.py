@@ -46,6 +46,18 @@ class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metrics: Annotated[dict[Name, float], msgspec.Meta(max_length=32)] = {}
 
 
+class Pipeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long a step of one replica of a pipeline takes, by its number of micro-batches, as searched for this job.
+
+    `devices` are the GPUs of a replica, `micro_batch` the samples in a micro-batch, `steps` pairs of micro-batches and
+    seconds. Untrusted, like `Progress`.
+    """
+
+    devices: Annotated[int, msgspec.Meta(ge=1, le=2**20)]
+    micro_batch: Annotated[int, msgspec.Meta(ge=1, le=2**20)]
+    steps: Annotated[tuple[tuple[Count, float], ...], msgspec.Meta(max_length=64)] = ()
+
+
 class Declined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The job could not follow an order (disk full, say) and trains on as it was."""
 
@@ -66,6 +78,7 @@ class Sync(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `live` says that its ranks can enter another generation in memory, without an exit (the script uses our API).
     `companions` are those that stand ready or take part; `nodes` are the nodes of the generation, theirs included.
     `folder` is its run folder and `join` the command by which a companion enters there, both empty where none can.
+    `pipeline` is what a pipeline job has found out about its own.
     """
 
     phase: Phase
@@ -77,6 +90,7 @@ class Sync(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     progress: Progress | None = None
     declined: Declined | None = None
     live: bool = False
+    pipeline: Pipeline | None = None
     companions: Annotated[tuple[Lent, ...], msgspec.Meta(max_length=1000)] = ()
     folder: Text = ""
     join: Annotated[tuple[Text, ...], msgspec.Meta(max_length=32)] = ()

@@ -63,7 +63,7 @@ def _admit(jobs: Sequence[JobView], bounds: Mapping[str, Bounds], pools: Pools) 
 
 
 def _pour(jobs: Sequence[JobView], bounds: Mapping[str, Bounds], given: dict[str, int], pools: Pools) -> None:
-    """Raises the lowest level by one node until no job may or can have more."""
+    """Raises the lowest level by one node (a pipeline's by one replica) until no job may or can have more."""
 
     def level(place: int, job: JobView) -> tuple[int, bool, int]:
         nodes = given[job.job_id]
@@ -73,8 +73,9 @@ def _pour(jobs: Sequence[JobView], bounds: Mapping[str, Bounds], given: dict[str
     heapq.heapify(heap)
     while heap:
         (_, _, place), job = heap[0]
-        if given[job.job_id] < bounds[job.job_id].high and pools.take(job, 1):
-            given[job.job_id] += 1
+        bound = bounds[job.job_id]
+        if given[job.job_id] + bound.step <= bound.high and pools.left_for(job) >= bound.step:
+            given[job.job_id] += pools.take(job, bound.step)
             heapq.heapreplace(heap, (level(place, job), job))
         else:
             heapq.heappop(heap)

@@ -33,13 +33,17 @@ def size_bounds(job: JobView, view: ClusterView) -> Bounds:
     if not job.elastic or job.wish is None or job.state not in (JobState.PENDING, JobState.RUNNING):
         return Bounds(held or job.asked_nodes, held or job.asked_nodes)
     wish = job.wish.node_bounds(job.asked_nodes, job.gpus_per_node)
-    low, high = wish.low, wish.high
+    low, high, step = wish.low, wish.high, wish.step
     if job.wish.batch is not None:  # a rank without a sample could not take part
-        high = max(low, min(high, job.wish.batch.high // max(job.gpus_per_node, 1)))
+        most = job.wish.batch.high // micro_batch(job) * max(job.wish.devices, 1)
+        high = wish.clamp(max(low, min(high, most // max(job.gpus_per_node, 1))))
     if not held:
-        return Bounds(low, high)
+        return Bounds(low, high, step)
     may_requeue = view.can_requeue and job.requeueable
-    low = min(low, held) if may_requeue or view.can_shrink else held
+    may_shrink = may_requeue or view.can_shrink
+    if step > 1:  # of a pipeline's sizes none lies between two replicas
+        return Bounds(low, high, step) if may_requeue and may_shrink else Bounds(held, held)
+    low = min(low, held) if may_shrink else held
     return Bounds(low, max(low, high if may_requeue else min(high, held)))
 
 
@@ -51,19 +55,31 @@ def base_batch(job: JobView) -> int:
     return told if told is not None and 1 <= told <= MAX_BASE_BATCH else 0
 
 
+def micro_batch(job: JobView) -> int:
+    """Samples in a micro-batch of a pipeline job, of which each replica needs one at least; 1 for any other job."""
+    return job.pipeline.micro_batch if job.pipeline is not None else 1
+
+
+def shares(job: JobView, gpus: int) -> int:
+    """Into how many equal parts a batch on that many GPUs is to be divided."""
+    if job.wish is not None and job.wish.devices:
+        return max(gpus // job.wish.devices, 1) * micro_batch(job)
+    return gpus
+
+
 def batch_at(job: JobView, nodes: int) -> tuple[int, float]:
     """The batch (samples) and learning-rate factor at a size: each GPU keeps the work it has at the smallest size.
 
     Without a batch in the wish the batch stays as the script has it. Rounded down to equal shares a GPU where the
-    wish leaves room for that.
+    wish leaves room for that; a pipeline needs shares of whole micro-batches.
     """
     base = base_batch(job)
     if job.wish is None or job.wish.batch is None or nodes < 1:
         return base, 1.0
     smallest = job.wish.node_bounds(job.asked_nodes, job.gpus_per_node).low
-    gpus = nodes * max(job.gpus_per_node, 1)
+    parts = shares(job, nodes * max(job.gpus_per_node, 1))
     batch = job.wish.batch.clamp(base * nodes // smallest)
-    even = batch // gpus * gpus
+    even = batch // parts * parts
     batch = even if even >= base else batch
     return batch, min(batch / base, MAX_LR_SCALE)
 

@@ -5,6 +5,8 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from ones_slurm.model.cluster import ClusterView, JobState, JobView, Move, NodeView
 from ones_slurm.model.companion import companion_of
 from ones_slurm.model.errors import UsageError
@@ -75,6 +77,9 @@ class Join:
         lent = tuple(Lent(one.job_id, one.nodes) for one in companions.part)
         nodes = tuple(dict.fromkeys([*record.nodes, *(name for loan in lent for name in loan.nodes)]))
         wish, wrong = wish_of(record.comment)
+        pipeline = word.sync.pipeline if word is not None and wish is not None and wish.pipeline else None
+        if wish is not None and pipeline is not None and not wish.devices:
+            wish = msgspec.structs.replace(wish, devices=pipeline.devices)
         gpus_per_node = record.gpus_per_node or self._partition(record.partition).gpus_per_node
         why_rigid = ""
         if move is None:
@@ -111,6 +116,7 @@ class Join:
             batch=batch,
             progress=word.sync.progress if word is not None else None,
             recipe=recipe_of(record.command),
+            pipeline=pipeline,
             move=_move(move, len(nodes)) if move is not None else None,
             live=word is not None and fresh and word.sync.live,
             can_grow=word is not None and fresh and not why_rigid and self._can_lend(record, word.sync),

@@ -8,7 +8,7 @@ from ones_slurm.policy.ones.goodput import Ints
 from ones_slurm.policy.ones.place import place
 from ones_slurm.policy.ones.rule import order_of, prices
 from ones_slurm.policy.ones.situation import Situation
-from ones_slurm.policy.sizes import MAX_LR_SCALE, batch_at, told
+from ones_slurm.policy.sizes import MAX_LR_SCALE, batch_at, shares, told
 
 # Another batch at an unchanged size changes too little below a tenth (ours: the engine has the same margin).
 REBATCH_FROM = 0.1
@@ -75,7 +75,8 @@ def _batch(at: Situation, j: int, size: int) -> tuple[int, float]:
         return batch_at(job, size) if at.whole_nodes else (job.batch, 1.0)
     batch = int(at.batch[j, int(np.searchsorted(at.units, size))])
     gpus = size * (max(job.gpus_per_node, 1) if at.whole_nodes else 1)
-    even = batch // gpus * gpus
+    parts = shares(job, gpus)
+    even = batch // parts * parts
     batch = even if even >= at.base[j] else batch
     if job.wish is not None and job.wish.batch is not None:
         batch = job.wish.batch.clamp(batch)

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from ones_slurm.model.cluster import ClusterView, JobState, JobView, NodeView, Past, Speed
 from ones_slurm.model.pools import fits, kind_of
+from ones_slurm.model.wish import Bounds
 from ones_slurm.policy.ones.facts import Facts, Kind, bounded, credible, facts_of, kinds_of
 from ones_slurm.policy.ones.goodput import MAX_RAMP, UNKNOWN_S, Ints, Sizes, known_curve, unknown_curve, useful
 from ones_slurm.policy.ones.network import network_of
+from ones_slurm.policy.ones.pipelined import pipeline_curve
 from ones_slurm.policy.ones.progress import curve_of, fit_predictor
 from ones_slurm.policy.ones.throughput import Floats, Network, fit_speeds
 from ones_slurm.policy.sizes import claims_nodes, size_bounds
@@ -88,7 +90,8 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
     capacity = int(max(pools.sum(), 1))
     bounds = [_bounds(job, view, capacity) for job in jobs]
     held = held_in.sum(axis=1)
-    units = _grid(1 if whole else per_node, capacity, {int(n) for n in held if n}.union(*bounds))
+    further = {int(n) for n in held if n}.union(*map(_marks, bounds))
+    units = _grid(1 if whole else per_node, capacity, further)
     kinds = kinds_of(view.past) if history else {}
     past = view.past if history else ()
     frame = _Frame(units, 0 if whole else per_node, past, network_of(past))
@@ -134,7 +137,7 @@ class _Frame(NamedTuple):
 
 
 def _row(
-    job: JobView, frame: _Frame, held: int, bounds: tuple[int, int], kind: Kind | None
+    job: JobView, frame: _Frame, held: int, bounds: Bounds, kind: Kind | None
 ) -> tuple[Floats, Bools, Floats, float, float, float, bool, float]:
     """(goodput, allowed, batch) by size, what is left, goodput and batch at the held size, known, base batch."""
     units, per_node, past_jobs, _ = frame
@@ -142,11 +145,18 @@ def _row(
     past = kind.speeds if kind is not None else ()
     sizes = _sizes(units, max(job.gpus_per_node, 1), per_node)
     # at least the smallest size that it allows, or it would never start
-    first = max(per_node, sizes[0][0] * max(bounds[0], 1))
+    first = max(per_node, sizes[0][0] * max(bounds.low, 1))
     counts = np.array(units)
-    allowed = (counts >= bounds[0]) & (counts <= bounds[1])
+    allowed = (counts >= bounds.low) & (counts <= bounds.high) & ((counts - bounds.low) % bounds.step == 0)
     at = units.index(held) if held else 0
     speeds = facts.speeds or _from_progress(job, facts)
+    if job.pipeline is not None and job.pipeline.steps:
+        goodput, batch = pipeline_curve(facts, job.pipeline, sizes)
+        most = max(MAX_RAMP * max((speed.gpus for speed in facts.speeds), default=0), first)
+        left = _left(job, facts, past_jobs, float(goodput.max(initial=0.0)))
+        rate = max(float(goodput[at]), LEAST_RATE) if held else 0.0
+        allowed &= np.array(sizes[0]) <= most
+        return goodput, allowed, batch, left, rate, float(batch[at]), True, facts.limits.base
     if not speeds and not past:
         goodput, batch = unknown_curve(sizes), np.full(len(units), float(job.batch))
         allowed &= np.array(sizes[0]) <= first
@@ -226,13 +236,19 @@ def _pools(
     return pools, may | (held_in > 0), held_in, nodes_of
 
 
-def _bounds(job: JobView, view: ClusterView, capacity: int) -> tuple[int, int]:
+def _bounds(job: JobView, view: ClusterView, capacity: int) -> Bounds:
     if not view.can_reallocate:
         bounds = size_bounds(job, view)
-        return bounds.low, min(bounds.high, capacity)
+        return Bounds(bounds.low, min(bounds.high, capacity), bounds.step)
     if job.wish is None or job.wish.gpus is None:
-        return job.asked_gpus or 1, job.asked_gpus or 1
-    return job.wish.gpus.low, min(job.wish.gpus.high, capacity)
+        return Bounds(job.asked_gpus or 1, job.asked_gpus or 1)
+    return Bounds(job.wish.gpus.low, min(job.wish.gpus.high, capacity))
+
+
+def _marks(bounds: Bounds) -> set[int]:
+    """Sizes that must be in the table: the smallest, the largest, and the first ones in steps of more than one."""
+    steps = range(bounds.low, bounds.high + 1, bounds.step)[:DENSE_SIZES] if bounds.step > 1 else ()
+    return {bounds.low, bounds.high, *steps}
 
 
 def _is_fixed(job: JobView, view: ClusterView, usable: Collection[str]) -> bool:
