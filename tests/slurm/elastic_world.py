@@ -64,11 +64,15 @@ class FakeWrapper:
             self.phase, self.restarts, self.since_s, self.declined = Phase.STARTING, job.restarts, world.now_s, None
             self.entering = 0
         if self.ranks_on:
-            assert set(self.ranks_on) <= set(job.nodes), f"job {self.job_id} lost ranks on {self.ranks_on}"
+            assert set(self.ranks_on) <= self.held(world), f"job {self.job_id} lost ranks on {self.ranks_on}"
         order = None if self.deaf else board.order(self.job_id)
         self._move_on(order, tuple(job.nodes), world.now_s)
         if not self.deaf:
             board.put(self.job_id, self.sync(tuple(job.nodes)), world.now_s)
+
+    def held(self, world: World) -> set[str]:
+        """Where ranks may run."""
+        return set(world.jobs[self.job_id].nodes)
 
     def sync(self, nodes: tuple[str, ...]) -> Sync:
         waits = self.phase in (Phase.LEFT, Phase.STARTING) and self.entering

@@ -24,7 +24,10 @@ NOT_PENDING = "Job is no longer pending execution"
 
 @dataclasses.dataclass
 class FakeJob:
-    """One job; `run_s` is how long its script takes at any size, None for one that runs until `World.finish`."""
+    """One job; `run_s` is how long its script takes at any size, None for one that runs until `World.finish`.
+
+    `limited` is Slurm's reason for which it waits whatever is free, `avoid` the nodes that it must not be put on.
+    """
 
     job_id: str
     user: str
@@ -51,6 +54,9 @@ class FakeJob:
     nodes: list[str] = dataclasses.field(default_factory=list)
     restarts: int = 0
     priority: int = 1
+    qos: str = "normal"
+    limited: str = ""
+    avoid: tuple[str, ...] = ()
 
     @property
     def batch_host(self) -> str:
@@ -122,13 +128,15 @@ class World:
         taken = {name for job in self.jobs.values() for name in job.nodes}
         free = [name for name in self.names if name not in taken and name not in self.drained]
         for job in sorted(self.jobs.values(), key=lambda job: (job.submit_s, int(job.job_id))):
-            waits = job.state == "PENDING" and job.completing_until_s is None and not job.held
-            if waits and job.begin_s <= self.now_s and job.asked_nodes <= len(free):
+            waits = job.state == "PENDING" and job.completing_until_s is None and not job.held and not job.limited
+            fitting = [name for name in free if name not in job.avoid]
+            if waits and job.begin_s <= self.now_s and job.asked_nodes <= len(fitting):
                 job.start_s, job.end_s = self.now_s, None
                 if int(self.now_s) <= int(job.revoked_s):
                     job.state, job.end_s = "FAILED", self.now_s  # "Job credential revoked"
                     continue
-                job.state, job.nodes, free = "RUNNING", free[: job.asked_nodes], free[job.asked_nodes :]
+                job.state, job.nodes = "RUNNING", fitting[: job.asked_nodes]
+                free = [name for name in free if name not in job.nodes]
 
     def put_back(self, job: FakeJob, row_state: str) -> None:
         """Requeue: the nodes stay taken while processes are killed, then the job is pending with a begin time."""
@@ -212,6 +220,15 @@ class FakeSlurm:
 
     def job(self, job_id: str) -> JobRecord:
         return self._record(self._find(job_id))
+
+    def jobs_of(self, user: str) -> list[JobRecord]:
+        self._reach()
+        return [self._record(job) for job in self.world.jobs.values() if job.user == user]
+
+    def cancel(self, job_id: str) -> None:
+        job = self._mine("cancel", job_id)
+        if job.state in ("PENDING", "RUNNING"):
+            self.world.finish(job_id, "CANCELLED")
 
     def accounting(
         self, *, since_s: float, until_s: float | None = None, job_ids: Sequence[str] = (), user: str | None = None
@@ -305,9 +322,10 @@ class FakeSlurm:
             user=job.user,
             state=_decision_state(states),
             slurm_states=states,
-            reason="JobHeldUser" if job.held else "BeginTime" if begins_later else "None",
+            reason="JobHeldUser" if job.held else "BeginTime" if begins_later else job.limited or "None",
             account=job.account,
             partition=job.partition,
+            qos=job.qos,
             name=job.name,
             comment=job.comment,
             nodes=tuple(job.nodes),
