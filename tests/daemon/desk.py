@@ -74,10 +74,10 @@ def latest_tick(owners):
 
 
 class Place:
-    """What a test holds in its hands: `board` and `slurm` behind the door, `daemon` to reach it with."""
+    """What a test holds in its hands: `board`, `slurm` and `latest` behind the door, `daemon` to reach it with."""
 
     def __init__(self, daemon, owners):
-        latest = latest_tick(owners)
+        self.latest = latest_tick(owners)
         self.daemon = daemon
         self.board = Board()
         self.slurm = NoOther()
@@ -86,8 +86,8 @@ class Place:
             mode="act",
             owner=None,
             board=self.board,
-            metrics=Metrics(lambda: latest),
-            latest=lambda: latest,
+            metrics=Metrics(lambda: self.latest),
+            latest=lambda: self.latest,
         )
         self.desk.client = self.slurm
         self.desk.slurm_version = "22.05.8"
