@@ -126,3 +126,10 @@ def test_a_real_slurm_is_probed(slurm_lab: Lab, user, level, operator):
     site = probe(user, runner(slurm_lab, user))
     assert (site.can_shrink, site.can_requeue, site.accounting, site.gpus_counted) == (True, True, True, True)
     assert (site.version, site.admin_level, site.is_operator) == (slurm_lab.slurm_version, level, operator)
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"), [("none", ()), ("jobs", ("jobs",)), ("Jobs,nodes,usage", ("jobs", "nodes", "usage"))]
+)
+def test_what_slurm_shows_to_the_owner_alone(said, kept):
+    assert facts(PrivateData=said).private_data == kept
