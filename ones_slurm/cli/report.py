@@ -1,11 +1,10 @@
-"""`ones report`: what happened to jobs, one line for each size they had."""
+"""`ones report`: what happened to jobs, one line for each size they had, or sums of them."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import sys
-import time
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -13,24 +12,40 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ones_slurm.report.columns import COLUMNS
+from ones_slurm.cli.books import books, journal_path, learn, warn
+from ones_slurm.report.columns import COLUMNS, GROUP_COLUMNS, JOB_COLUMNS, Column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ones_slurm.daemon.answers import Why
-    from ones_slurm.engine.records import Holding, MoveRow
-    from ones_slurm.model.settings import Daemon, Site
-    from ones_slurm.report.join import Known
+    from ones_slurm.report.ledger import Ledger
     from ones_slurm.report.segments import JobHistory
     from ones_slurm.report.selection import Selection
     from ones_slurm.report.table import Chosen
-    from ones_slurm.slurm.client import AccountingRow
 
-_EPILOG = "\b\nColumns:\n" + "\n".join(f"  {column.key:<10} {column.what}" for column in COLUMNS)
+BY = ("segment", "job", "user", "account", "partition", "day")
+# Ours: nobody reads a tale of more jobs than that; `--by segment` tells it all the same.
+MOST_TOLD = 1000
+_SHOWN = 10
 
 
-@click.command(epilog=_EPILOG)
+def _explained(columns: Sequence[Column]) -> str:
+    return "\n".join(f"  {column.key:<13} {column.what}" for column in columns)
+
+
+_FORMATS = (
+    f"\b\nColumns by segment:\n{_explained(COLUMNS)}\n\n\b\nColumns by job:\n{_explained(JOB_COLUMNS)}"
+    f"\n\n\b\nColumns by user, account, partition and day:\n{_explained(GROUP_COLUMNS)}"
+)
+
+
+def _help_format(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(_FORMATS.replace("\b\n", ""))
+        ctx.exit()
+
+
+@click.command(epilog=_FORMATS)
 @click.option(
     "-S", "--starttime", help="jobs that were there then or later  [default: midnight; ever, with -j or --from]"
 )
@@ -40,13 +55,32 @@ _EPILOG = "\b\nColumns:\n" + "\n".join(f"  {column.key:<10} {column.what}" for c
 @click.option("-A", "--account", help="jobs of these accounts, as a,b")
 @click.option("-p", "--partition", help="jobs in these partitions, as a,b")
 @click.option("-j", "--jobs", help="these jobs, as 12,12_3; 12 stands for all of its tasks and components")
+@click.option(
+    "--by",
+    type=click.Choice(BY),
+    help=f"a line for each of these  [default: segment; user, if there are more than {MOST_TOLD} jobs]",
+)
 @click.option("-o", "--format", help="columns as name,name%width (listed below)")
-@click.option("-P", "--parsable", is_flag=True, help="one line a segment, fields separated by |")
+@click.option(
+    "-e",
+    "--helpformat",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_help_format,
+    help="explain every column, and leave",
+)
+@click.option("-P", "--parsable", is_flag=True, help="all columns, separated by |")
 @click.option("--json", "as_json", is_flag=True, help="everything there is, as JSON with a version")
 @click.option(
     "--html", type=click.Path(path_type=Path, dir_okay=False), help="write one page with pictures to this file"
 )
-@click.option("--from", "dump", type=click.Path(path_type=Path), help="read this output of `sacct -D -P`, not Slurm")
+@click.option("--from", "dump", type=click.Path(path_type=Path), help="read this output of `sacct -D`, not Slurm")
+@click.option(
+    "--ledger",
+    type=click.Path(path_type=Path),
+    help="where --from is kept; without that, the ledger to ask instead of Slurm",
+)
 @click.option(
     "--journal",
     type=click.Path(path_type=Path),
@@ -63,25 +97,26 @@ def command(
     account: str | None,
     partition: str | None,
     jobs: str | None,
+    by: str | None,
     format: str | None,
     parsable: bool,
     as_json: bool,
     html: Path | None,
     dump: Path | None,
+    ledger: Path | None,
     journal: Path | None,
 ) -> None:
-    """Show what happened: the sizes, waits, GPU-hours and moves of jobs.
+    """Show what happened: the sizes, waits, GPU-hours and moves of jobs, or their sums.
 
-    A time is as Slurm takes it: now-7days, today, 14:30, 2026-11-30, 2026-11-30T14:30, 11/30. A job is shown with its
-    whole history, also with what lies before -S.
+    A time is as Slurm takes it: now-7days, today, 14:30, 2026-11-30, 2026-11-30T14:30, 11/30. By segment and by job a
+    job is shown with its whole history, also with what lies before -S; sums count what lies between -S and -E.
     """
-    from ones_slurm.cli.report_page import write_page
     from ones_slurm.engine.journal import Journal
     from ones_slurm.model.errors import NotFound
     from ones_slurm.model.settings import load_site
-    from ones_slurm.report.columns import chosen
+    from ones_slurm.report.columns import chosen, columns_of
 
-    columns = chosen(format) if format else ()
+    columns = chosen(format, columns_of(by or "segment")) if format else ()
     settings = load_site(site)
     selection = _selection(
         any_time=bool(jobs or dump),
@@ -93,21 +128,71 @@ def command(
         partitions=_words(partition),
         job_ids=_words(jobs),
     )
-    rows, now_s = _from_dump(dump, selection) if dump else _from_slurm(selection)
-    if not rows:
-        raise NotFound("no job is found that fits", hint="widen it: -S now-7days for the last week, -a for all users")
-    if journal is None and not dump and os.access(settings.daemon.journal, os.R_OK):
-        journal = settings.daemon.journal
-    with Journal.read(journal) if journal is not None else nullcontext() as opened:
-        found = _histories(rows, now_s, settings, opened or (None if dump else _Asked(settings.daemon, rows)))
+    live = dump is None and ledger is None
+    path = journal_path(settings.daemon, journal, live=live)
+    with (
+        Journal.read(path) if path is not None else nullcontext() as opened,
+        books(settings, selection, dump=dump, ledger=ledger) as book,
+    ):
+        count = book.count(selection)
+        if not count:
+            _tell_lost(book)
+            raise NotFound(
+                "no job is found that fits", hint="widen it: -S now-7days for the last week, -a for all users"
+            )
+        if by is None:
+            told = html is not None or parsable or as_json or bool(format)
+            by = "segment" if told or count <= MOST_TOLD else "user"
+        now_s = None if live or selection.until_s is None else selection.until_s
+        if by not in ("segment", "job"):
+            from ones_slurm.report.columns import group_lines
+
+            _print_rows(by, group_lines(by, book.groups(selection, by)), columns, parsable=parsable, as_json=as_json)
+            _tell_lost(book)
+            return
+        learn(book, selection, settings.daemon, opened, may_ask=live)
+        found = book.histories(selection, now_s=now_s)
         if html is not None:
+            from ones_slurm.cli.report_page import write_page
+
             everybody = not (selection.users or selection.accounts or selection.partitions or selection.job_ids)
-            write_page(html, found, rows, settings, now_s=now_s, everybody=everybody, journal=opened)
-    if html is None:
-        _print(found, columns, parsable=parsable, as_json=as_json)
-    for history in found:
-        for warning in history.warnings:
-            _warn(f"job {history.job_id}: {warning}")
+            until_s = book.until_s if now_s is None else now_s
+            write_page(html, found, book.rows(selection), settings, now_s=until_s, everybody=everybody, journal=opened)
+        elif by == "job":
+            from ones_slurm.report.columns import job_lines
+
+            lines = job_lines(found, _rho(book, found) if as_json or parsable or "rho" in (format or "") else None)
+            _print_rows(by, lines, columns, parsable=parsable, as_json=as_json)
+        else:
+            _print(found, columns, parsable=parsable, as_json=as_json)
+        _tell_odd(found)
+        _tell_lost(book)
+
+
+def _rho(book: Ledger, found: Sequence[JobHistory]) -> dict[tuple[str, str], float]:
+    from ones_slurm.report.fairness import fairness
+
+    begin_s = min(job.segments[0].submit_s for job in found)
+    end_s = max(job.segments[-1].end_s for job in found)
+    return fairness(found, book.spans(begin_s, end_s), book.gpus())
+
+
+def _tell_odd(found: Sequence[JobHistory]) -> None:
+    """What was odd, job by job; of many the first, and how many there are of each kind."""
+    from collections import Counter
+
+    odd = [(job.job_id, oddity) for job in found for oddity in job.oddities]
+    for job_id, oddity in odd[:_SHOWN]:
+        warn(f"job {job_id}: {oddity.what}")
+    if len(odd) > _SHOWN:
+        kinds = Counter(oddity.kind for _, oddity in odd)
+        counts = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
+        warn(f"there is more that is odd, {len(odd)} in all ({counts}): -j JOBID tells it job by job, --json all of it")
+
+
+def _tell_lost(book: Ledger) -> None:
+    for lost in book.lost:
+        warn(lost)
 
 
 def _selection(
@@ -127,68 +212,6 @@ def _selection(
     return Selection(since_s=since_s, until_s=until_s, users=users, **more)
 
 
-def _from_slurm(selection: Selection) -> tuple[list[AccountingRow], float]:
-    from ones_slurm.report.selection import read_rows
-    from ones_slurm.slurm.cli_client import CommandClient
-
-    return read_rows(CommandClient(), selection), time.time()
-
-
-def _from_dump(path: Path, selection: Selection) -> tuple[list[AccountingRow], float]:
-    """The rows, and until when running jobs are counted: a dump knows nothing of what came after it."""
-    from ones_slurm.report.dump import read_dump
-
-    dump = read_dump(path)
-    if dump.unreadable:
-        _warn(f"{path}: {dump.unreadable} lines are no rows of sacct and are not counted")
-    return selection.of(dump.rows), dump.last_s if selection.until_s is None else selection.until_s
-
-
-def _histories(rows: Sequence[AccountingRow], now_s: float, site: Site, known: Known | None) -> list[JobHistory]:
-    from ones_slurm.report.join import joined
-    from ones_slurm.report.segments import histories
-
-    per_node = {name: partition.gpus_per_node for name, partition in site.partitions.items()}
-    if known is None:
-        return histories(rows, now_s=now_s, gpus_per_node=per_node)
-    return joined(rows, known, now_s=now_s, gpus_per_node=per_node)
-
-
-class _Asked:
-    """What `onesd` answers of jobs that have a wish. The first question that it does not answer is the last one."""
-
-    def __init__(self, daemon: Daemon, rows: Iterable[AccountingRow]) -> None:
-        self._daemon = daemon
-        self._left = {row.job_id for row in rows if "ones:" in row.comment}
-        self._answers: dict[str, Why] = {}
-
-    def moves(self, job_id: str) -> Sequence[MoveRow]:
-        answer = self._ask(job_id)
-        return answer.moves if answer is not None else ()
-
-    def holdings(self, job_id: str) -> Sequence[Holding]:
-        answer = self._ask(job_id)
-        return answer.holdings if answer is not None else ()
-
-    def _ask(self, job_id: str) -> Why | None:
-        from urllib.parse import quote
-
-        from ones_slurm.daemon.answers import Why
-        from ones_slurm.model.errors import NotAllowed, NotFound, Unreachable
-        from ones_slurm.peer.client import Client
-
-        if job_id in self._left:
-            self._left.discard(job_id)
-            try:
-                self._answers[job_id] = Client(self._daemon).get(f"/v1/jobs/{quote(job_id, safe='')}/why", Why)
-            except Unreachable as error:
-                self._left.clear()
-                _warn(f"no batches and moves, for {error.message}")
-            except (NotAllowed, NotFound):
-                pass  # a job of somebody else, or of a time before this onesd
-        return self._answers.get(job_id)
-
-
 def _print(jobs: Sequence[JobHistory], columns: Chosen, *, parsable: bool, as_json: bool) -> None:
     import msgspec
     from rich.console import Console
@@ -201,9 +224,26 @@ def _print(jobs: Sequence[JobHistory], columns: Chosen, *, parsable: bool, as_js
     elif parsable:
         _lines(table.parsable(jobs, columns or table.EVERYTHING))
     elif sys.stdout.isatty():
-        table.on_terminal(Console(), jobs, columns or table.DEFAULT)
+        table.on_terminal(Console(), table.plain(jobs, columns or table.DEFAULT))
     else:
         _lines(table.plain(jobs, columns or table.DEFAULT))
+
+
+def _print_rows(by: str, lines: Any, columns: Chosen, *, parsable: bool, as_json: bool) -> None:
+    import msgspec
+    from rich.console import Console
+
+    from ones_slurm.report import table
+    from ones_slurm.report.columns import values_of
+
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(values_of(by, lines)), indent=1))
+    elif parsable:
+        _lines(table.parsable_rows(lines, columns or table.everything_of(by)))
+    elif sys.stdout.isatty():
+        table.on_terminal(Console(), table.plain_rows(lines, columns or table.default_of(by)))
+    else:
+        _lines(table.plain_rows(lines, columns or table.default_of(by)))
 
 
 def _lines(lines: Iterable[str]) -> None:
@@ -213,7 +253,3 @@ def _lines(lines: Iterable[str]) -> None:
 
 def _words(given: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in given.split(",") if word.strip()) if given else ()
-
-
-def _warn(text: str) -> None:
-    click.echo(f"ones: {text}", err=True)

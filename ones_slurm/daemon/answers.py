@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from ones_slurm.engine.records import Holding, MoveRow, StoryLine
+from ones_slurm.engine.records import Holding, MoveRow, Point, StoryLine
 from ones_slurm.model.plan import Action, Target
 
 
@@ -48,13 +48,14 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
 class Why(msgspec.Struct, frozen=True, kw_only=True):
     """All that was ever decided about a job, done to it and told of it, oldest first.
 
-    `moves` and `holdings` are what a report needs of it.
+    `moves`, `holdings` and `points` (how far it was over time) are what a report needs of it.
     """
 
     job_id: str
     story: tuple[StoryLine, ...]
     moves: tuple[MoveRow, ...] = ()
     holdings: tuple[Holding, ...] = ()
+    points: tuple[Point, ...] = ()
     version: Literal[1] = 1
 
 

@@ -121,6 +121,7 @@ class Desk:
                 story=tuple(journal.story(job_id)),
                 moves=tuple(journal.moves(job_id)),
                 holdings=tuple(journal.holdings(job_id)),
+                points=tuple(journal.points(job_id)),
             )
 
     def plan(self) -> PlanNow:

@@ -1,7 +1,7 @@
 """Every column of the report, declared once: the terminal, `-P`, `--json`, `--help` and the guide all read this."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
 from typing import Any
@@ -10,6 +10,8 @@ import msgspec
 
 from ones_slurm.model.errors import UsageError
 from ones_slurm.report.figures import JobFigures, Totals, gpu_hours, job_figures, totals
+from ones_slurm.report.groups import Group
+from ones_slurm.report.losses import CAUSES, Losses, losses
 from ones_slurm.report.segments import JobHistory, Segment
 
 _SECONDS_PER_DAY = 86400
@@ -23,6 +25,23 @@ class Line(msgspec.Struct, frozen=True):
     figures: JobFigures
     number: int
     segment: Segment
+
+
+class JobLine(msgspec.Struct, frozen=True):
+    """A row of the table of jobs."""
+
+    job: JobHistory
+    figures: JobFigures
+    losses: Losses
+    rho: float | None = None
+
+
+class GroupLine(msgspec.Struct, frozen=True):
+    """A row of a table of sums: by what, and of all GPU time the share that is in it."""
+
+    by: str
+    group: Group
+    share: float
 
 
 def show_time(seconds: int | None) -> str:
@@ -49,13 +68,23 @@ def show(value: object) -> str:
     return "-" if value is None or value == "" else str(value)
 
 
+def show_share(share: float | None) -> str:
+    """Per cent."""
+    return "-" if share is None else f"{100 * share:.1f}%"
+
+
+def show_ratio(ratio: float | None) -> str:
+    """A plain number."""
+    return "-" if ratio is None else f"{ratio:.2f}"
+
+
 class Column(msgspec.Struct, frozen=True, kw_only=True):
     """One column: `key` names it for `-o` and in JSON, `value` takes it from a line, `show` prints it."""
 
     key: str
     title: str
     what: str
-    value: Callable[[Line], Any]
+    value: Callable[[Any], Any]
     show: Callable[[Any], str] = show
     right: bool = False
     default: bool = True
@@ -142,17 +171,211 @@ COLUMNS: tuple[Column, ...] = (
     Column(key="endedby", title="ENDED-BY", what="state that ended it, with signal, exit code or uid", value=_ended),
     Column(key="move", title="MOVE", what="move that began it, from the journal", value=lambda line: line.segment.move),
     Column(key="reason", title="REASON", what="why it was moved", value=lambda line: line.segment.reason),
+    Column(
+        key="samples",
+        title="SAMPLES",
+        what="samples trained in it and kept, by the job's own account in the journal",
+        value=lambda line: line.segment.samples,
+        right=True,
+        default=False,
+    ),
+    Column(
+        key="lost",
+        title="LOST",
+        what="samples trained in it for nothing: the job went on from an older checkpoint",
+        value=lambda line: line.segment.lost_samples,
+        right=True,
+        default=False,
+    ),
+    Column(
+        key="startup",
+        title="STARTUP",
+        what="from START until a move to it was done and the job trained, from the journal",
+        value=lambda line: line.segment.startup_s,
+        show=show_duration,
+        right=True,
+        default=False,
+    ),
+    Column(
+        key="moving",
+        title="MOVING",
+        what="time in it under an order to become another size (at most: it may train on), from the journal",
+        value=lambda line: line.segment.moving_s,
+        show=show_duration,
+        right=True,
+        default=False,
+    ),
+    Column(
+        key="companions",
+        title="COMPANIONS",
+        what="Slurm jobs whose nodes are among its NODES",
+        value=lambda line: ",".join(line.segment.companions),
+        default=False,
+    ),
 )
 # Those that the line above a job's segments says already.
 OF_THE_JOB = frozenset({"jobid", "user", "account", "partition", "name", "submit"})
+_OF_SEGMENTS = {column.key: column for column in COLUMNS}
 
 
-def chosen(format_: str) -> list[tuple[Column, int]]:
+def _same(key: str, value: Callable[[Any], Any], what: str = "", **more: Any) -> Column:
+    """A column that a table of jobs or sums has in common with that of segments: same name, same unit."""
+    like = _OF_SEGMENTS[key]
+    given = {"value": value, "what": what or like.what, "default": True} | more
+    return msgspec.structs.replace(like, **given)
+
+
+_COMPLETION = Column(
+    key="completion",
+    title="COMPLETION",
+    what="from the first SUBMIT to the last END; - while it is not over",
+    value=lambda line: line.figures.completion_s,
+    show=show_duration,
+    right=True,
+)
+_MOVES = Column(
+    key="moves",
+    title="MOVES",
+    what="how often it went on with other nodes or another batch, or was requeued",
+    value=lambda line: line.figures.moves,
+    right=True,
+)
+_INTERRUPTIONS = Column(
+    key="interruptions",
+    title="INTERRUPTIONS",
+    what="how often it went on after a lost node or a preemption",
+    value=lambda line: line.figures.interruptions,
+    right=True,
+    default=False,
+)
+
+
+def _loss(cause: str, title: str, what: str) -> Column:
+    return Column(
+        key=cause.replace("_", ""),
+        title=title,
+        what=f"GPU-hours lost: {what}",
+        value=lambda line: Fraction(getattr(line.losses, cause)) / 3600,
+        show=show_hours,
+        right=True,
+        default=False,
+    )
+
+
+JOB_COLUMNS: tuple[Column, ...] = (
+    _same("jobid", lambda line: line.job.job_id),
+    _same("user", lambda line: line.job.user),
+    _same("account", lambda line: line.job.segments[0].account),
+    _same("partition", lambda line: line.job.segments[0].partition),
+    _same("name", lambda line: line.job.segments[0].name),
+    Column(key="state", title="STATE", what="Slurm's word on its last run", value=lambda line: line.figures.state),
+    _same("submit", lambda line: line.job.segments[0].submit_s, "when it was submitted first", default=False),
+    _same("start", lambda line: _first_start(line.job), "when it began to hold nodes first; - if never", default=False),
+    _same(
+        "end",
+        lambda line: None if line.figures.completion_s is None else line.job.segments[-1].end_s,
+        "when it ended for good; - while it goes on",
+        default=False,
+    ),
+    _same("wait", lambda line: line.figures.wait_s, "all its waits, of the first start and of requeues"),
+    _COMPLETION,
+    _same("gpuhours", lambda line: gpu_hours(line.figures.gpu_s), "GPUs x (END - START), over all its segments"),
+    _same("restart", lambda line: gpu_hours(line.figures.restart_gpu_s)),
+    _MOVES,
+    _INTERRUPTIONS,
+    Column(
+        key="goodput",
+        title="GOODPUT",
+        what="share of its GPU time that trained it, from the journal; - without one",
+        value=lambda line: line.losses.goodput,
+        show=show_share,
+        right=True,
+    ),
+    _loss("waiting", "L-WAITING", "its waits, times the GPUs that it then got (others may have used them)"),
+    _loss("moving", "L-MOVING", "under orders to become another size, its nodes held"),
+    _loss("restarting", "L-RESTARTING", "Slurm's clean-up after requeues, and starts until it trained"),
+    _loss("lost_work", "L-LOSTWORK", "trained, and trained again from an older checkpoint"),
+    _loss("bubbles", "L-BUBBLES", "idle time of its pipeline, by its own account"),
+    _loss("large_batch", "L-LARGEBATCH", "what samples at a larger batch than the script's own were worth less"),
+    Column(
+        key="rho",
+        title="RHO",
+        what="finish-time fairness: COMPLETION over the time on a fair share of the cluster; - while it is not over",
+        value=lambda line: line.rho,
+        show=show_ratio,
+        right=True,
+        default=False,
+    ),
+    _same("samples", lambda line: _sum(segment.samples for segment in line.job.segments), "samples trained and kept"),
+)
+
+GROUP_COLUMNS: tuple[Column, ...] = (
+    Column(key="by", title="BY", what="user, account, partition or day", value=lambda line: line.group.key),
+    Column(key="jobs", title="JOBS", what="jobs that waited or ran", value=lambda line: line.group.jobs, right=True),
+    Column(
+        key="finished",
+        title="FINISHED",
+        what="jobs that ended, whatever ended them",
+        value=lambda line: line.group.finished,
+        right=True,
+    ),
+    msgspec.structs.replace(
+        _COMPLETION,
+        what="mean of the finished jobs, from the first SUBMIT to the last END",
+        value=lambda line: line.group.completion_s,
+    ),
+    Column(
+        key="low",
+        title="LOW",
+        what="lower end of the 95 % interval of COMPLETION (bootstrap)",
+        value=lambda line: line.group.low_s,
+        show=show_duration,
+        right=True,
+    ),
+    Column(
+        key="high",
+        title="HIGH",
+        what="upper end of it",
+        value=lambda line: line.group.high_s,
+        show=show_duration,
+        right=True,
+    ),
+    _same("wait", lambda line: line.group.wait_s, "all waits, within -S and -E"),
+    _same("gpuhours", lambda line: gpu_hours(line.group.gpu_s), "GPUs x time held, within -S and -E"),
+    Column(
+        key="share",
+        title="SHARE",
+        what="of the GPU-HOURS of all lines",
+        value=lambda line: line.share,
+        show=show_share,
+        right=True,
+    ),
+    _same("restart", lambda line: gpu_hours(line.group.restart_gpu_s)),
+    msgspec.structs.replace(_MOVES, value=lambda line: line.group.moves),
+    msgspec.structs.replace(_INTERRUPTIONS, value=lambda line: line.group.interruptions, default=True),
+)
+
+
+def _first_start(job: JobHistory) -> int | None:
+    return next((segment.start_s for segment in job.segments if segment.start_s is not None), None)
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def columns_of(by: str) -> tuple[Column, ...]:
+    """The columns of a table by segment, job, or one of the sums."""
+    return {"segment": COLUMNS, "job": JOB_COLUMNS}.get(by, GROUP_COLUMNS)
+
+
+def chosen(format_: str, columns: Sequence[Column] = COLUMNS) -> list[tuple[Column, int]]:
     """The columns that `-o name[%width],...` asks for, each with its width (0: as wide as needed, < 0: to the left).
 
     Raises `UsageError` that names every column there is.
     """
-    by_key = {column.key: column for column in COLUMNS}
+    by_key = {column.key: column for column in columns}
     found = []
     for part in format_.split(","):
         match = re.fullmatch(r"\s*([A-Za-z-]+)(?:%(-?\d{1,4}))?\s*", part)
@@ -182,6 +405,30 @@ def totals_line(total: Totals) -> str:
     return f"TOTAL  {', '.join(parts)}"
 
 
+def lines_of(job: JobHistory) -> list[Line]:
+    """The lines of a job's segments."""
+    figures = job_figures(job)
+    return [Line(job, figures, number, segment) for number, segment in enumerate(job.segments, 1)]
+
+
+def job_lines(jobs: Sequence[JobHistory], rho: Mapping[tuple[str, str], float] | None = None) -> list[JobLine]:
+    """The lines of a table of jobs; `rho` by job id and user, where it was worked out."""
+    return [JobLine(job, job_figures(job), losses(job), (rho or {}).get((job.job_id, job.user))) for job in jobs]
+
+
+def group_lines(by: str, found: Sequence[Group]) -> list[GroupLine]:
+    """The lines of a table of sums."""
+    all_gpu_s = sum(group.gpu_s for group in found)
+    return [GroupLine(by, group, group.gpu_s / all_gpu_s if all_gpu_s else 0.0) for group in found]
+
+
+def values_of(by: str, lines: Sequence[JobLine] | Sequence[GroupLine]) -> dict[str, Any]:
+    """A table for JSON: every column of it by its key; shares are fractions, times seconds."""
+    columns = columns_of(by)
+    rows = [{column.key: _number(column.value(line)) for column in columns} for line in lines]
+    return {"version": JSON_VERSION, "by": by, "rows": rows}
+
+
 def report_values(jobs: Sequence[JobHistory]) -> dict[str, Any]:
     """All for JSON; `version` changes when a name or a meaning does, not when something is added."""
     figures = [job_figures(job) for job in jobs]
@@ -193,8 +440,7 @@ def report_values(jobs: Sequence[JobHistory]) -> dict[str, Any]:
 
 
 def _job_values(job: JobHistory, figures: JobFigures) -> dict[str, Any]:
-    first = job.segments[0]
-    lines = [Line(job, figures, number, segment) for number, segment in enumerate(job.segments, 1)]
+    first, lost = job.segments[0], losses(job)
     return {
         "jobid": job.job_id,
         "user": job.user,
@@ -203,7 +449,9 @@ def _job_values(job: JobHistory, figures: JobFigures) -> dict[str, Any]:
         "name": first.name,
         "submit": first.submit_s,
         **_plain(figures),
-        "segments": [_segment_values(line) for line in lines],
+        "goodput": lost.goodput,
+        "losses_gpu_s": {cause: getattr(lost, cause) for cause in CAUSES},
+        "segments": [_segment_values(line) for line in lines_of(job)],
         "warnings": list(job.warnings),
     }
 

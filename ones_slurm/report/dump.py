@@ -75,6 +75,15 @@ class Saved:
         with self._opened() as file:
             return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
 
+    @property
+    def lost(self) -> list[str]:
+        """What was left out, in words."""
+        said = [f"{count} rows of cluster {name} are left out" for name, count in self.others.items()]
+        if self.unreadable:
+            shown = ", ".join(repr(line[:60]) for line in self.examples)
+            said.append(f"{self.unreadable} lines are no rows of sacct and are not counted, such as {shown}")
+        return said
+
     def __iter__(self) -> Iterator[AccountingRow]:
         with self._opened() as file:
             start = file.read(1024).lstrip()

@@ -60,8 +60,8 @@ def job_figures(history: JobHistory) -> JobFigures:
         wait_s=sum(segment.wait_s for segment in segments),
         gpu_s=sum(segment.gpu_s for segment in segments),
         restart_gpu_s=sum(segment.restart_gpu_s for segment in segments),
-        moves=sum(_is_move(before, after) for before, after in pairs),
-        interruptions=sum(before.ended_by in RESTARTED - {"REQUEUED"} for before, _ in pairs),
+        moves=sum(is_move(before, after) for before, after in pairs),
+        interruptions=sum(is_interruption(before) for before, _ in pairs),
     )
 
 
@@ -86,8 +86,16 @@ def gpu_hours(gpu_s: int) -> Fraction:
     return Fraction(gpu_s, _SECONDS_PER_HOUR)
 
 
-def _is_move(before: Segment, after: Segment) -> bool:
-    """A resize that left the nodes as they were (a merge that failed, say) moved nothing."""
+def is_interruption(before: Segment) -> bool:
+    """Whether a job that goes on after this segment had lost a node or was preempted."""
+    return before.ended_by in RESTARTED and before.ended_by != "REQUEUED"
+
+
+def is_move(before: Segment, after: Segment) -> bool:
+    """Whether it went on elsewhere, at another size or with another batch.
+
+    A resize that left the nodes as they were (a merge that failed, say) moved nothing.
+    """
     if before.ended_by == "RESIZED":
         return before.nodes != after.nodes
     return before.ended_by in {"REQUEUED", "REBATCHED"}

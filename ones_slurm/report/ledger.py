@@ -5,6 +5,7 @@ from there. A reader sees all of an intake or nothing of it. There is nothing in
 not have, so it can be deleted at any time.
 """
 
+import json
 import os
 import pathlib
 import sqlite3
@@ -14,10 +15,15 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Self
 
+from ones_slurm.engine.records import Point
 from ones_slurm.model.errors import Failed, NotFound
 from ones_slurm.report import ledger_schema
 from ones_slurm.report.companions import folded
-from ones_slurm.report.ledger_intake import Taken, derive, merge
+from ones_slurm.report.dump import Saved
+from ones_slurm.report.groups import Group, groups
+from ones_slurm.report.join import Known, explained
+from ones_slurm.report.ledger_intake import Taken, derive, merge, stored_rows, touch_nothing
+from ones_slurm.report.ledger_journal import Kept
 from ones_slurm.report.segments import JobHistory, Oddity, Segment, in_order, settled
 from ones_slurm.report.selection import Selection
 from ones_slurm.slurm.client import AccountingRow
@@ -26,6 +32,8 @@ from ones_slurm.slurm.hostlists import expand
 # Ours: a reader waits that long for another's intake.
 _BUSY_S = 60.0
 
+# Number, job id, user: ids begin anew when a cluster's counter is reset.
+_Key = tuple[int, str, str]
 # A number stands for all tasks and components, for the one that has it as its own id, and for a companion's base.
 _NUMBERED = (
     "(job = ? or (job, job_id) in (select job, job_id from rows where raw_id = ? and raw_id <> job_id) "
@@ -37,11 +45,14 @@ class Ledger:
     """One ledger file (`Ledger.open`), or one that is gone when it is closed (`Ledger.open(None)`)."""
 
     def __init__(self, db: sqlite3.Connection, place: str) -> None:
-        self._db, self._place = db, place
+        self._db, self._place, self._kept = db, place, Kept(db)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str] | None) -> Self:
-        """The ledger of that name, made if there is none. Raises `Failed` when the file cannot be used."""
+    def open(cls, path: str | os.PathLike[str] | None, *, gpus_per_node: Mapping[str, int] | None = None) -> Self:
+        """The ledger of that name, made if there is none. Raises `Failed` when the file cannot be used.
+
+        `gpus_per_node` (by partition) counts GPUs where Slurm does not; None leaves it as it was.
+        """
         place = pathlib.Path(path) if path is not None else None
         try:
             if place is not None:
@@ -59,7 +70,10 @@ class Ledger:
             ) from error
         except sqlite3.Error as error:
             raise _unusable(str(place), error) from error
-        return cls(db, str(place))
+        ledger = cls(db, str(place))
+        if gpus_per_node is not None:
+            ledger._count_gpus(gpus_per_node)
+        return ledger
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
@@ -68,7 +82,10 @@ class Ledger:
         if not place.exists():
             raise NotFound(f"there is no ledger {place}", hint="`ones report --from DUMP --ledger FILE` makes one")
         try:
-            db = sqlite3.connect(f"{place.as_uri()}?mode=ro", uri=True, timeout=_BUSY_S, isolation_level=None)
+            # Without a write-ahead log nobody writes, and who has no rights on the folder can only read it as it is.
+            quiet = not place.with_name(place.name + "-wal").exists() and not os.access(place.parent, os.W_OK)
+            uri = f"{place.as_uri()}?mode=ro{'&immutable=1' if quiet else ''}"
+            db = sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None)
             db.execute("pragma cache_size = -65536")
             ledger_schema.make(db, str(place))
         except sqlite3.Error as error:
@@ -91,18 +108,74 @@ class Ledger:
         return float(self._about("until_s", "0"))
 
     def take(
-        self, rows: Iterable[AccountingRow], *, read_s: float, gpus_per_node: Mapping[str, int] | None = None
+        self, rows: Iterable[AccountingRow], *, read_s: float, covers: tuple[str, float, float] | None = None
     ) -> Taken:
-        """Merges rows that accounting gave at `read_s`, and makes the segments of their jobs anew.
+        """Merges rows that accounting gave at `read_s`, and makes the segments of their jobs anew. All or nothing.
 
-        `gpus_per_node` (by partition) counts GPUs where Slurm does not. All or nothing.
+        `covers`: with them all jobs of a user ("": of all users) are known between two times.
         """
         with self._transaction():
-            taken = merge(self._db, rows, read_s)
-            derive(self._db, gpus_per_node or {}, list, lambda told: told)
+            taken = merge(self._db, rows, lambda: read_s)
+            self._derive()
             if read_s > self.until_s:
                 self._note("until_s", repr(float(read_s)))
+            if covers is not None:
+                self._db.execute("insert or replace into fetched values (?, ?, ?)", covers)
         return taken
+
+    def covered(self, user: str) -> tuple[float, float] | None:
+        """Between which times all jobs of a user ("": of all users) are known."""
+        found = self._db.execute(
+            "select from_s, to_s from fetched where users in (?, '') order by to_s desc limit 1", (user,)
+        ).fetchone()
+        return (found[0], found[1]) if found else None
+
+    def knows(self, number: int) -> bool:
+        """Whether there is anything of a job."""
+        return self._db.execute("select 1 from rows where job = ? limit 1", (number,)).fetchone() is not None
+
+    def going_on(self, user: str | None) -> list[int]:
+        """The numbers of the jobs (of a user) that have not ended, as far as is known."""
+        rows = self._db.execute(
+            "select distinct job from rows where end_s is null and (?1 is null or user = ?1)", (user,)
+        )
+        return [row[0] for row in rows]
+
+    def take_saved(self, saved: Saved) -> Taken:
+        """Takes a file of `sacct`; one that was taken before changes nothing. What was left out is in `lost`."""
+        if self._db.execute("select 1 from sources where digest = ?", (saved.digest,)).fetchone():
+            return Taken()
+        with self._transaction():
+            taken = merge(self._db, saved, lambda: saved.last_s)
+            self._derive()
+            if saved.last_s > self.until_s:
+                self._note("until_s", repr(saved.last_s))
+            lost = "; ".join(saved.lost)
+            self._db.execute("insert into sources values (?, ?, ?)", (saved.digest, saved.path.name, lost))
+        return taken
+
+    @property
+    def lost(self) -> list[str]:
+        """What could not be taken, by file, in words."""
+        return [f"{name}: {lost}" for name, lost in self._db.execute("select name, lost from sources where lost <> ''")]
+
+    def unsettled(self, selection: Selection) -> list[tuple[str, bool]]:
+        """The selected jobs of which the journal may know more than the ledger, and whether they had a wish."""
+        self._choose(selection)
+        return list(self._kept.unsettled())
+
+    def learn(self, known: Known, job_ids: Iterable[str], *, now_s: float) -> None:
+        """Keeps what the journal, or `onesd`, knows of these jobs."""
+        with self._transaction():
+            touch_nothing(self._db)
+            for job_id in job_ids:
+                if self._kept.learn(job_id, known, now_s):
+                    self._db.execute("insert or ignore into touched select job from jobs where job_id = ?", (job_id,))
+            self._derive()
+
+    def points(self, job_id: str) -> Sequence[Point]:
+        """How far a job was over time, as far as the journal was asked about it."""
+        return self._kept.points(job_id)
 
     def histories(self, selection: Selection, *, now_s: float | None = None) -> list[JobHistory]:
         """The whole history of each selected job, its companions in it, ordered by first submission.
@@ -111,21 +184,80 @@ class Ledger:
         """
         until_s = self.until_s if now_s is None else now_s
         self._choose(selection)
-        own: dict[tuple[int, str, str], JobHistory] = {}
-        lent: dict[tuple[int, str, str], list[JobHistory]] = {}
+        own: dict[_Key, JobHistory] = {}
+        lent: dict[_Key, list[JobHistory]] = {}
         based = {
             (job, job_id, user): (owner, base, user)
             for job, job_id, user, owner, base in self._db.execute(
                 "select job, job_id, user, owner, base from jobs join chosen using (job, job_id, user) where base <> ''"
             )
         }
+        known = self._kept.jobs()
         for key, told in self._told():
+            now = settled(told, until_s)
             if key in based:
-                lent.setdefault(based[key], []).append(settled(told, until_s))
+                lent.setdefault(based[key], []).append(now)
             else:
-                own[key] = settled(told, until_s)
+                own[key] = explained(now, self._kept) if now.job_id in known else now
         found = [folded(told, lent[key]) if key in lent else told for key, told in own.items()]
         return sorted(found, key=in_order)
+
+    def groups(self, selection: Selection, by: str, *, now_s: float | None = None) -> list[Group]:
+        """Sums by user, account, partition or day over the time of the selection, of all its jobs."""
+        until_s = self.until_s if now_s is None else now_s
+        end_s = until_s if selection.until_s is None else min(selection.until_s, until_s)
+        self._choose(selection)
+        begin_s = (
+            selection.since_s
+            or self._db.execute(
+                "select coalesce(min(submit_s), 0) from jobs join chosen using (job, job_id, user)"
+            ).fetchone()[0]
+        )
+        return groups(self._db, by, begin_s, max(end_s, begin_s), until_s)
+
+    def spans(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
+        """Submission and end (so far) of every job that was there between two times, whoever asks."""
+        rows = self._db.execute(
+            "select submit_s, coalesce(end_s, ?1) from jobs where base = '' and submit_s <= ?3 "
+            "and (end_s is null or end_s >= ?2)",
+            (self.until_s, begin_s, end_s),
+        )
+        return [(float(begin), float(max(begin, end))) for begin, end in rows]
+
+    def gpus(self) -> int:
+        """GPUs of the cluster: as many as were ever held at a time, for accounting knows no others."""
+        changes = self._db.execute(
+            "select max(held) from (select sum(step) over (order by at_s, step) as held from ("
+            "select start_s as at_s, sum(gpus) as step from segments where gpus > 0 and (open or end_s > start_s) "
+            "group by start_s union all select end_s, -sum(gpus) from segments "
+            "where gpus > 0 and not open and end_s > start_s group by end_s))"
+        ).fetchone()
+        return int(changes[0] or 0)
+
+    def count(self, selection: Selection) -> int:
+        """How many jobs are selected, companions not counted."""
+        where, values = _where(selection)
+        return int(self._db.execute(f"select count(*) from jobs where {where}", values).fetchone()[0])
+
+    def rows(self, selection: Selection) -> list[AccountingRow]:
+        """The rows of accounting of the selected jobs; of comments only what is ours."""
+        self._choose(selection)
+        return stored_rows(self._db)
+
+    def _derive(self) -> None:
+        gpus_per_node = json.loads(self._about("gpus_per_node", "{}"))
+        derive(self._db, gpus_per_node, self._kept.holdings if self._kept.jobs() else None)
+
+    def _count_gpus(self, gpus_per_node: Mapping[str, int]) -> None:
+        """Takes up what the site file says now; segments that were counted by another one are made anew."""
+        said = json.dumps(dict(sorted(gpus_per_node.items())))
+        if said == self._about("gpus_per_node", "{}"):
+            return
+        with self._transaction():
+            self._note("gpus_per_node", said)
+            touch_nothing(self._db)
+            self._db.execute("insert or ignore into touched select job from rows where gpus is null")
+            self._derive()
 
     def _choose(self, selection: Selection) -> None:
         """The keys of the selected jobs and of their companions, in `temp.chosen`."""
@@ -138,8 +270,8 @@ class Ledger:
             "from jobs c join chosen on c.owner = chosen.job where c.base <> ''"
         )
 
-    def _told(self) -> Iterator[tuple[tuple[int, str, str], JobHistory]]:
-        oddities: dict[tuple[int, str, str], list[Oddity]] = {}
+    def _told(self) -> Iterator[tuple[_Key, JobHistory]]:
+        oddities: dict[_Key, list[Oddity]] = {}
         for job, job_id, user, kind, what in self._db.execute(
             "select job, job_id, user, kind, what from oddities join chosen using (job, job_id, user)"
         ):
@@ -221,11 +353,7 @@ def _segment(row: Sequence[Any]) -> Segment:
         ended_by=row[14],
         ended_how=row[15],
         restart_cost_s=row[16],
-        batch=row[17],
-        samples=row[18],
-        move=row[19],
-        reason=row[20],
-        time_limit_s=row[21],
+        time_limit_s=row[17],
     )
 
 

@@ -15,8 +15,11 @@ from typing import Any
 
 import msgspec
 
+from ones_slurm.engine.records import Holding
 from ones_slurm.report.companions import base_of
-from ones_slurm.report.segments import JobHistory, history
+from ones_slurm.report.figures import is_interruption, is_move
+from ones_slurm.report.lost_runs import with_lost_runs
+from ones_slurm.report.segments import JobHistory, Oddity, history
 from ones_slurm.slurm.client import AccountingRow
 from ones_slurm.slurm.hostlists import expand, fold
 
@@ -24,12 +27,11 @@ _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 # In the order of `AccountingRow`, whose `nodes` are kept as the text that they were read from.
 _FIELDS = tuple(name for name in AccountingRow.__struct_fields__ if name != "nodes")
 _NODES = AccountingRow.__struct_fields__.index("nodes")
-_OURS = ("job", "owner", "base", "known_s", "read_s", "digest")
+_OURS = ("job", "owner", "base", "known_s", "digest")
 _KEY = ("job", "raw_id", "submit_s")
-_KNOWS_MORE = "({0}.known_s, {0}.read_s, {0}.digest) > (rows.known_s, rows.read_s, rows.digest)"
 
-Mend = Callable[[Sequence[AccountingRow]], list[AccountingRow]]
-Explain = Callable[[JobHistory], JobHistory]
+
+_LOST = Oddity("runs lost", "accounting lost runs of it that followed a resize: they are told from the journal")
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,43 +42,60 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     changed: int = 0
 
 
-def merge(db: sqlite3.Connection, rows: Iterable[AccountingRow], read_s: float) -> Taken:
-    """Merges rows into the table and leaves the numbers of the jobs that changed in `temp.touched`."""
+def merge(db: sqlite3.Connection, rows: Iterable[AccountingRow], read_s: Callable[[], float]) -> Taken:
+    """Merges rows into the table and leaves the numbers of the jobs that changed in `temp.touched`.
+
+    `read_s` says when accounting gave the rows, once all of them were gone through.
+    """
     every = (*_FIELDS, *_OURS)
     db.execute("drop table if exists temp.incoming")
-    db.execute("drop table if exists temp.touched")
+    touch_nothing(db)
     db.execute(f"create temp table incoming({', '.join(every)})")
-    db.execute("create temp table touched(job integer primary key)")
-    marks = ", ".join("?" * len(every))
-    db.executemany(f"insert into incoming values ({marks})", (_stored(row, read_s) for row in rows))
+    db.executemany(f"insert into incoming values ({', '.join('?' * len(every))})", map(_stored, rows))
+    at = {"read_s": read_s()}
     (read,) = db.execute("select count(*) from incoming").fetchone()
-    (before,) = db.execute("select count(*) from rows").fetchone() if read else (0,)
-    better = f"incoming.digest <> rows.digest and {_KNOWS_MORE.format('incoming')}"
-    joined = f"incoming left join rows using ({', '.join(_KEY)})"
+    (before,) = db.execute("select count(*) from rows").fetchone()
+    known_better = (
+        "incoming.digest <> rows.digest "
+        "and (incoming.known_s, :read_s, incoming.digest) > (rows.known_s, rows.read_s, rows.digest)"
+    )
+    both = f"incoming join rows using ({', '.join(_KEY)})"
     changed = 0
     if before:
-        db.execute(
-            f"insert or ignore into touched select incoming.job from {joined} where rows.digest is null or {better}"
-        )
         keys = ", ".join(f"rows.{key}" for key in _KEY)
-        query = f"select count(*) from (select distinct {keys} from {joined} where {better})"
-        (changed,) = db.execute(query).fetchone()
+        query = f"select count(*) from (select distinct {keys} from {both} where {known_better})"
+        (changed,) = db.execute(query, at).fetchone()
+        db.execute(
+            f"insert or ignore into touched select incoming.job from {both.replace('join', 'left join')} "
+            f"where rows.digest is null or {known_better}",
+            at,
+        )
     else:
         db.execute("insert or ignore into touched select job from incoming")
-    update = ", ".join(f"{name} = excluded.{name}" for name in every if name not in _KEY)
+    update = ", ".join(f"{name} = excluded.{name}" for name in (*every, "read_s") if name not in _KEY)
     db.execute(
-        f"insert into rows select * from incoming where true order by {', '.join(_KEY)} "
-        f"on conflict do update set {update} "
-        f"where excluded.digest <> rows.digest and {_KNOWS_MORE.format('excluded')}"
+        f"insert into rows({', '.join(every)}, read_s) select *, :read_s from incoming where true "
+        f"order by {', '.join(_KEY)} on conflict do update set {update} where excluded.digest <> rows.digest "
+        "and (excluded.known_s, excluded.read_s, excluded.digest) > (rows.known_s, rows.read_s, rows.digest)",
+        at,
     )
-    (after,) = db.execute("select count(*) from rows").fetchone() if read else (0,)
+    (after,) = db.execute("select count(*) from rows").fetchone()
     db.execute("drop table incoming")
     _give_owners(db)
     return Taken(rows=read, new=after - before, changed=changed)
 
 
-def derive(db: sqlite3.Connection, gpus_per_node: Mapping[str, int], mend: Mend, explain: Explain) -> None:
-    """Makes the segments of all jobs in `temp.touched` anew. `mend` and `explain` are what the journal has to say."""
+def touch_nothing(db: sqlite3.Connection) -> None:
+    """Begins an empty `temp.touched`."""
+    db.execute("drop table if exists temp.touched")
+    db.execute("create temp table touched(job integer primary key)")
+
+
+def derive(
+    db: sqlite3.Connection, gpus_per_node: Mapping[str, int], holdings: Callable[[str], Sequence[Holding]] | None
+) -> None:
+    """Makes the segments of all jobs in `temp.touched` anew; what jobs were seen to hold puts back the rows that
+    accounting lost."""
     for table in ("jobs", "segments", "oddities"):
         db.execute(f"delete from {table} where job in (select job from touched)")
     columns = ", ".join(_FIELDS)
@@ -90,7 +109,7 @@ def derive(db: sqlite3.Connection, gpus_per_node: Mapping[str, int], mend: Mend,
 
     def write() -> None:
         db.executemany(f"insert into jobs values ({', '.join('?' * 11)})", jobs)
-        db.executemany(f"insert into segments values ({', '.join('?' * 22)})", segments)
+        db.executemany(f"insert into segments values ({', '.join('?' * 20)})", segments)
         db.executemany("insert into oddities values (?, ?, ?, ?, ?)", oddities)
         for written in (jobs, segments, oddities):
             written.clear()
@@ -99,7 +118,7 @@ def derive(db: sqlite3.Connection, gpus_per_node: Mapping[str, int], mend: Mend,
         for stored in _by_job(list(its_rows)):
             owner, base = next(((row[1], row[2]) for row in stored if row[1] != number), (number, ""))
             rows = [_restored(row[3:]) for row in stored]
-            told = explain(history(mend(rows), gpus_per_node))
+            told = _told(rows, gpus_per_node, holdings)
             texts = {row.nodes: row.nodelist for row in rows}
             key = (number, told.job_id, told.user)
             jobs.append((*key, *_job(told, owner, base)))
@@ -108,6 +127,29 @@ def derive(db: sqlite3.Connection, gpus_per_node: Mapping[str, int], mend: Mend,
         if len(segments) > 10_000:
             write()
     write()
+
+
+def stored_rows(db: sqlite3.Connection) -> list[AccountingRow]:
+    """The rows of the jobs in `temp.chosen`."""
+    columns = ", ".join(f"rows.{name}" for name in _FIELDS)
+    return [
+        _restored(row)
+        for row in db.execute(
+            f"select {columns} from chosen join rows on rows.job = chosen.job and rows.job_id = chosen.job_id "
+            "and rows.user = chosen.user order by rows.job, rows.submit_s"
+        )
+    ]
+
+
+def _told(
+    rows: list[AccountingRow],
+    gpus_per_node: Mapping[str, int],
+    holdings: Callable[[str], Sequence[Holding]] | None,
+) -> JobHistory:
+    held = holdings(rows[0].job_id) if holdings is not None else ()
+    whole = with_lost_runs(rows, held) if held else rows
+    told = history(whole, gpus_per_node)
+    return told if whole == rows else msgspec.structs.replace(told, oddities=(*told.oddities, _LOST))
 
 
 def _by_job(rows: Sequence[Sequence[Any]]) -> Iterable[Sequence[Sequence[Any]]]:
@@ -120,7 +162,7 @@ def _by_job(rows: Sequence[Sequence[Any]]) -> Iterable[Sequence[Sequence[Any]]]:
     return by_job.values()
 
 
-def _stored(row: AccountingRow, read_s: float) -> Sequence[object]:
+def _stored(row: AccountingRow) -> Sequence[object]:
     if row.comment and "ones:" not in row.comment:
         row = msgspec.structs.replace(row, comment="")
     packed = msgspec.msgpack.encode(row)
@@ -131,7 +173,7 @@ def _stored(row: AccountingRow, read_s: float) -> Sequence[object]:
     values = list(msgspec.structs.astuple(row))
     values[-1] = row.nodelist or (fold(row.nodes) if row.nodes else "")
     del values[_NODES]
-    return (*values, job, job, (base_of(row.comment) or "") if row.comment else "", known_s, read_s, digest)
+    return (*values, job, job, (base_of(row.comment) or "") if row.comment else "", known_s, digest)
 
 
 def _restored(values: Sequence[Any]) -> AccountingRow:
@@ -146,6 +188,7 @@ def _job(told: JobHistory, owner: int, base: str) -> Sequence[object]:
 
 
 def _segments(told: JobHistory, texts: Mapping[tuple[str, ...], str]) -> Iterator[Sequence[object]]:
+    before = None
     for number, segment in enumerate(told.segments, 1):
         yield (
             number,
@@ -162,12 +205,11 @@ def _segments(told: JobHistory, texts: Mapping[tuple[str, ...], str]) -> Iterato
             segment.ended_by,
             segment.ended_how,
             segment.restart_cost_s,
-            segment.batch,
-            segment.samples,
-            segment.move,
-            segment.reason,
             segment.time_limit_s,
+            before is not None and is_move(before, segment),
+            before is not None and is_interruption(before),
         )
+        before = segment
 
 
 def _give_owners(db: sqlite3.Connection) -> None:

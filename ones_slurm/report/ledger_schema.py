@@ -1,10 +1,11 @@
 """The ledger's tables.
 
 `rows` are rows of accounting as last read, one for each run and size of a Slurm job. All else is derived from them and
-can be derived again: `segments` and `jobs` for the questions that people ask, `oddities` for what was odd. `job` is
-the number in a job id, the same for all tasks of an array and components of a heterogeneous job; `owner` the number of
-the job under which a row is told: its own, or that of its base (see `companions.py`). Unix seconds everywhere. A
-segment that is open ends at its start here, for it is counted until whenever it is asked about.
+can be derived again, `segments` and `jobs` for the questions that people ask, `oddities` for what was odd; and beside
+them what the journal said of the jobs that anybody asked about. `job` is the number in a job id, the same for all tasks
+of an array and components of a heterogeneous job; `owner` the number of the job under which a row is told: its own, or
+that of its base (see `companions.py`). Unix seconds everywhere. A segment that is open ends at its start here, for it
+is counted until whenever it is asked about.
 """
 
 import sqlite3
@@ -14,10 +15,7 @@ from ones_slurm.model.errors import Failed
 VERSION = 1
 TABLES = """
 create table about(key text primary key, value text not null) strict, without rowid;
-create table sources(
-    digest blob primary key, name text not null, until_s real not null, rows integer not null,
-    unreadable integer not null, of_other_clusters integer not null
-) strict, without rowid;
+create table sources(digest blob primary key, name text not null, lost text not null) strict, without rowid;
 create table fetched(users text primary key, from_s real not null, to_s real not null) strict, without rowid;
 create table rows(
     job_id text not null, raw_id text not null, user text not null, account text not null, partition text not null,
@@ -44,8 +42,8 @@ create table segments(
     job integer not null, job_id text not null, user text not null, number integer not null, account text not null,
     partition text not null, name text not null, submit_s integer not null, start_s integer, end_s integer not null,
     open integer not null, nodelist text not null, gpus integer not null, wait_since_s integer, ended_by text not null,
-    ended_how text not null, restart_cost_s integer not null, batch integer, samples integer, move text not null,
-    reason text not null, time_limit_s integer,
+    ended_how text not null, restart_cost_s integer not null, time_limit_s integer, moved integer not null,
+    interrupted integer not null,
     primary key (job, job_id, user, number)
 ) strict, without rowid;
 create index segments_by_end on segments(open, end_s);
@@ -53,6 +51,21 @@ create table oddities(
     job integer not null, job_id text not null, user text not null, kind text not null, what text not null
 ) strict;
 create index oddities_of_job on oddities(job);
+create table told(job_id text primary key, at_s real not null, anything integer not null) strict, without rowid;
+create table moves(
+    job_id text not null, generation integer not null, kind text not null, from_nodes integer not null,
+    to_nodes integer not null, batch integer not null, sent_s real not null, outcome text, ended_s real,
+    reason text not null, why text not null, primary key (job_id, generation)
+) strict, without rowid;
+create table holdings(
+    job_id text not null, submit_s real not null, nodes text not null, gpus integer not null, batch integer not null,
+    start_s real not null, seen_s real not null, primary key (job_id, submit_s, nodes)
+) strict, without rowid;
+create table points(
+    job_id text not null, generation integer not null, at_s real not null, samples integer not null,
+    samples_per_s real not null, loss real, batch integer not null, base_batch integer not null, gpus integer not null,
+    metrics text not null, primary key (job_id, at_s)
+) strict, without rowid;
 """
 
 

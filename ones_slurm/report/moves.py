@@ -46,6 +46,9 @@ def with_moves(job: JobHistory, moves: Sequence[MoveRow], holdings: Sequence[Hol
             elif by is None:
                 batch = _named_batch(part, holdings) or batch
             told.append(_told(part, by, batch))
+    paused = [move for move in moves if move.outcome in (Status.DONE, Status.FAILED)]
+    if paused:
+        told = [_with_pauses(segment, paused) for segment in told]
     return msgspec.structs.replace(job, segments=tuple(told))
 
 
@@ -102,6 +105,23 @@ def _told(segment: Segment, move: MoveRow | None, batch: int | None) -> Segment:
         return msgspec.structs.replace(segment, batch=batch)
     failed = " (failed)" if move.outcome == Status.FAILED else ""
     return msgspec.structs.replace(segment, batch=batch, move=move.kind + failed, reason=move.why)
+
+
+def _with_pauses(segment: Segment, moves: Sequence[MoveRow]) -> Segment:
+    """The segment with the time that moves took of it: at most, for a job may train on under an order for a while."""
+    if segment.start_s is None:
+        return segment
+    startup_s = moving_s = 0
+    for move in moves:
+        begin_s, end_s = max(segment.start_s, move.sent_s), min(segment.end_s, _ended_s(move))
+        if begin_s >= end_s:
+            continue
+        if move.kind in {"start", "requeue"} and segment.start_s >= move.sent_s - _CLOCKS_DIFFER_S:
+            startup_s = max(startup_s, round(end_s - begin_s))
+        else:
+            moving_s += round(end_s - begin_s)
+    left_s = segment.duration_s - startup_s
+    return msgspec.structs.replace(segment, startup_s=startup_s, moving_s=min(moving_s, left_s))
 
 
 def _ended_s(move: MoveRow) -> float:

@@ -52,9 +52,13 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     Unix seconds. `start_s` is None when it never started; `open` says that it goes on and `end_s` is only now.
     `wait_since_s` is since when it waited for its start, None if it did not. `restart_cost_s` is how long its nodes
     stayed taken after its end, while Slurm cleaned up for the requeue. `ended_by` is Slurm's state word, or ours:
-    RESIZED, MERGED, REBATCHED, RUNAWAY. `batch` (samples of a global step) and `samples` (trained on meanwhile) are
-    the journal's, None without it. `companions` are the Slurm jobs whose nodes are among `nodes` (see
+    RESIZED, MERGED, REBATCHED, RUNAWAY. `companions` are the Slurm jobs whose nodes are among `nodes` (see
     `companions.py`), `lent_gpus` of the `gpus` are theirs. `time_limit_s` is the limit of the job, None without one.
+
+    The journal's, None without it: `batch` (samples of a global step), `samples` trained on meanwhile that were kept,
+    `lost_samples` that were not, `startup_s` from its start until a move to it was done, `moving_s` under orders to
+    become another, `efficiency` (what a sample at its batch was worth beside one at the base batch), and `bubble`, the
+    idle share of its pipeline, by the job's own account.
     """
 
     job_id: str
@@ -74,6 +78,11 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     restart_cost_s: int = 0
     batch: int | None = None
     samples: int | None = None
+    lost_samples: int | None = None
+    startup_s: int | None = None
+    moving_s: int | None = None
+    efficiency: float | None = None
+    bubble: float | None = None
     move: str = ""
     reason: str = ""
     companions: tuple[str, ...] = ()

@@ -1,11 +1,12 @@
 """The report as text: aligned for people and pipes, `|`-separated for scripts, coloured on a terminal."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from ones_slurm.report.columns import COLUMNS, OF_THE_JOB, Column, Line, job_line, totals_line
+from ones_slurm.report.columns import COLUMNS, OF_THE_JOB, Column, columns_of, job_line, lines_of, totals_line
 from ones_slurm.report.figures import job_figures, totals
 from ones_slurm.report.segments import JobHistory
 
@@ -36,18 +37,45 @@ def plain(jobs: Sequence[JobHistory], columns: Chosen = DEFAULT) -> Iterator[str
     yield totals_line(totals(map(job_figures, jobs)))
 
 
-def on_terminal(console: Console, jobs: Sequence[JobHistory], columns: Chosen = DEFAULT) -> None:
-    """The same lines in colours. One wider than the terminal runs on: that reads easier than folded cells."""
-    for number, line in enumerate(plain(jobs, columns)):
+def default_of(by: str) -> Chosen:
+    """The columns that a table of jobs or sums shows unasked."""
+    return tuple((column, 0) for column in columns_of(by) if column.default)
+
+
+def everything_of(by: str) -> Chosen:
+    """All of them."""
+    return tuple((column, 0) for column in columns_of(by))
+
+
+def parsable_rows(lines: Sequence[Any], columns: Chosen) -> Iterator[str]:
+    """A table of jobs or sums as `sacct -P` has it."""
+    yield "|".join(column.title for column, _ in columns)
+    for line in lines:
+        yield "|".join(_printable(column.show(column.value(line))).replace("|", "¦") for column, _ in columns)
+
+
+def plain_rows(lines: Sequence[Any], columns: Chosen) -> Iterator[str]:
+    """A table of jobs or sums, as wide as its longest values."""
+    titles = [_fitted(column.title, width) for column, width in columns]
+    rows = [
+        [_fitted(_printable(column.show(column.value(line))), width) for column, width in columns] for line in lines
+    ]
+    widths = [max(map(len, values)) for values in zip(titles, *rows, strict=True)]
+    for row in (titles, *rows):
+        yield _aligned(row, columns, widths).removeprefix("  ")
+
+
+def on_terminal(console: Console, lines: Iterable[str]) -> None:
+    """Lines in colours. One wider than the terminal runs on: that reads easier than folded cells."""
+    for number, line in enumerate(lines):
         style = "dim" if number == 0 else "" if line.startswith(" ") else "bold"
         console.print(Text(line, style=style), soft_wrap=True)
 
 
 def _rows(job: JobHistory, columns: Chosen) -> list[list[str]]:
-    figures = job_figures(job)
-    lines = [Line(job, figures, number, segment) for number, segment in enumerate(job.segments, 1)]
     return [
-        [_fitted(_printable(column.show(column.value(line))), width) for column, width in columns] for line in lines
+        [_fitted(_printable(column.show(column.value(line))), width) for column, width in columns]
+        for line in lines_of(job)
     ]
 
 
@@ -69,4 +97,6 @@ def _aligned(row: Sequence[str], columns: Chosen, widths: Sequence[int]) -> str:
 
 def _printable(value: str) -> str:
     """Names of jobs are whatever users typed: nothing in them may steer a terminal or break a line."""
+    if value.isprintable():
+        return value
     return "".join(char if char.isprintable() else "?" for char in value)

@@ -8,7 +8,8 @@ from ones_slurm.engine.records import Run, Tick
 from ones_slurm.model.cluster import ClusterView, JobState, JobView
 from ones_slurm.model.plan import Plan
 from ones_slurm.model.wish import Bounds, Wish
-from ones_slurm.report.join import joined
+from ones_slurm.report.ledger import Ledger
+from ones_slurm.report.selection import Selection
 
 C1, C3 = ("c1",), ("c1", "c2", "c3")
 
@@ -57,7 +58,10 @@ def test_what_was_seen_puts_back_what_accounting_lost(tmp_path):
             row(state="COMPLETED", submit=30, start=30, end=70, nodes=C1, gpus=6, tres_nodes=3),
             row("2", submit=5, start=5, end=6, nodes=C1, gpus=2),
         ]
-        moved, other = joined(rows, journal, now_s=100, gpus_per_node={})
+        with Ledger.open(None) as ledger:
+            ledger.take(rows, read_s=100)
+            ledger.learn(journal, ["1"], now_s=100)
+            moved, other = ledger.histories(Selection())
     assert (other.job_id, other.warnings) == ("2", ())
     assert [(s.start_s, s.end_s, s.gpus, s.batch, s.ended_by) for s in moved.segments] == [
         (10, 30, 6, 64, "RESIZED"),

@@ -23,8 +23,6 @@ from ones_slurm.slurm.live import LiveCluster
 
 pytestmark = pytest.mark.slurm
 
-# Accounting keeps whole seconds, the cluster is looked at every half second: each end of a stretch may be off by one.
-TOLERANCE_S = 2.0
 GPUS_PER_NODE = 2
 STUBBORN = "#!/bin/bash\ntrap '' TERM\nwhile :; do sleep 0.2; done\n"
 REPORT = ["python", "-m", "ones_slurm.cli.main", "report"]
@@ -46,7 +44,7 @@ class Watch(threading.Thread):
     def __init__(self, lab, job, journal_path):
         super().__init__(daemon=True)
         self.job, self.path, self.over = job, journal_path, threading.Event()
-        self.state, self.seconds = "", Counter()
+        self.state, self.seconds, self.longest_look_s = "", Counter(), 0.0
 
         def as_operator(argv, *, env, timeout_s):
             return lab.run(argv, user="operator", host="head", env=env, timeout_s=timeout_s, check=False)
@@ -74,13 +72,14 @@ class Watch(threading.Thread):
                     )
                 )
                 self.seconds[held] += now_s - at_s
+                self.longest_look_s = max(self.longest_look_s, now_s - at_s)
                 job = next((job for job in view.jobs if job.job_id == self.job), None)
                 self.state = "gone" if job is None else str(job.state)
                 at_s, held = now_s, (self.state, 0 if job is None else len(job.nodes))
                 self.over.wait(0.4)
 
     def until(self, *states):
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 180
         while self.state not in states:
             assert self.is_alive(), "the watch has failed"
             assert time.monotonic() < deadline, f"the job is {self.state}, not {states}"
@@ -105,7 +104,6 @@ class Story:
 
     def requeue(self, nodes):
         self.lab.run(["scontrol", "requeuehold", self.job])
-        self.watch.until("ending")
         self.watch.until("pending")
         size = [f"NumNodes={nodes}-{nodes}", f"NumTasks={nodes}", f"NumCPUs={nodes}"]
         self.lab.run(["scontrol", "update", f"JobId={self.job}", *size])
@@ -121,6 +119,11 @@ class Story:
         self.watch.over.set()
         self.watch.join()
         return self.watch.seconds
+
+    @property
+    def tolerance_s(self):
+        """Accounting keeps whole seconds, and each end of a stretch was seen up to one look late."""
+        return 1.0 + 2 * self.watch.longest_look_s
 
     def told(self, *options):
         told = json.loads(self.lab.run([*REPORT, "--json", "-j", self.job, *options], user="root", host="head").stdout)
@@ -147,11 +150,11 @@ def test_accounting_alone_agrees_with_squeue(lab):
         (1, 2, "CANCELLED"),
     ]
     for nodes in (3, 2, 1):
-        assert ran(history, nodes) == pytest.approx(seconds["running", nodes], abs=TOLERANCE_S)
+        assert ran(history, nodes) == pytest.approx(seconds["running", nodes], abs=story.tolerance_s)
     taken_s = history["segments"][0]["restart_gpu_s"] / (3 * GPUS_PER_NODE)
     assert taken_s > 2, "a script that ignores SIGTERM keeps its nodes until KillWait is over"
-    assert taken_s == pytest.approx(seen(seconds, "ending"), abs=TOLERANCE_S)
-    assert history["wait_s"] == pytest.approx(seen(seconds, "pending"), abs=TOLERANCE_S)
+    assert taken_s == pytest.approx(seen(seconds, "ending"), abs=story.tolerance_s)
+    assert history["wait_s"] == pytest.approx(seen(seconds, "pending"), abs=story.tolerance_s)
     assert history["completion_s"] == history["wait_s"] + taken_s + sum(ran(history, nodes) for nodes in (3, 2, 1))
 
 
@@ -174,16 +177,16 @@ def test_with_the_journal_a_requeue_after_a_resize_is_told_right(lab):
     ]
     # Where accounting lost a run, its end and the clean-up behind it can no longer be told apart.
     taken_s = sum(s["restart_gpu_s"] // s["gpus"] for s in history["segments"])
-    assert ran(history, 3) == pytest.approx(seconds["running", 3], abs=TOLERANCE_S)
+    assert ran(history, 3) == pytest.approx(seconds["running", 3], abs=story.tolerance_s)
     held_s = sum(s["end"] - s["start"] for s in history["segments"]) + taken_s
-    assert held_s == pytest.approx(seen(seconds, "running") + seen(seconds, "ending"), abs=2 * TOLERANCE_S)
-    assert history["wait_s"] == pytest.approx(seen(seconds, "pending"), abs=2 * TOLERANCE_S)
+    assert held_s == pytest.approx(seen(seconds, "running") + seen(seconds, "ending"), abs=2 * story.tolerance_s)
+    assert history["wait_s"] == pytest.approx(seen(seconds, "pending"), abs=2 * story.tolerance_s)
 
 
 def test_nobody_sees_a_job_of_another_user_unasked(lab):
     job = lab.run(["sbatch", "--parsable", "-o", "/dev/null", "--wrap", "true"], user="user2").stdout.strip()
     report = [*REPORT, "-P", "-o", "jobid,user"]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 180
     while f"{job}|user2" not in lab.run([*report, "-a"], check=False).stdout:
         assert time.monotonic() < deadline, "accounting never heard of the job"
         time.sleep(0.2)

@@ -3,13 +3,14 @@
 import pytest
 from accounting_rows import row
 
-from ones_slurm.report.selection import Selection, read_rows
+from ones_slurm.report.ledger import Ledger
+from ones_slurm.report.selection import Selection
 
 C2 = ("c1", "c2")
 ROWS = [
     row("1", state="RESIZING", submit=0, start=0, end=50, nodes=C2),
     row("1", submit=50, start=0, end=100, nodes=C2),
-    row("2_1", raw_id="2", submit=10, start=300, end=400, nodes=C2, account="physics"),
+    row("2_1", raw_id="3", submit=10, start=300, end=400, nodes=C2, account="physics"),
     row("2_[2-9]", raw_id="2", state="PENDING", submit=10, partition="v100,other"),
     row("4+1", raw_id="5", submit=10, start=20, end=30, user="user2", partition="other"),
 ]
@@ -31,31 +32,10 @@ ROWS = [
     ],
 )
 def test_a_selection_takes_whole_jobs(selection, found):
-    taken = selection.of(ROWS)
-    assert {row.job_id for row in taken} == found
-    assert len([row for row in taken if row.job_id == "1"]) in {0, 2}, "a job comes with its earlier rows or not at all"
-
-
-class Accounting:
-    """A Slurm that leaves out what ended before the window, as sacct does."""
-
-    def __init__(self):
-        self.asked = []
-
-    def accounting(self, *, since_s, until_s=None, job_ids=(), user=None):
-        self.asked.append((since_s, tuple(job_ids), user))
-        wanted = Selection(job_ids=tuple(job_ids), users=(user,) if user else ())
-        return [row for row in ROWS if wanted.takes(row) and (row.end_s is None or row.end_s >= since_s)]
-
-
-def test_rows_that_lie_before_the_window_are_fetched_as_well():
-    slurm = Accounting()
-    rows = read_rows(slurm, Selection(since_s=60, until_s=200, users=("user1",)))
-    assert [row.end_s for row in rows if row.job_id == "1"] == [50, 100]
-    assert slurm.asked == [(60, (), "user1"), (0, ("1", "2"), "user1")]
-
-
-def test_nothing_in_the_window_asks_no_second_time():
-    slurm = Accounting()
-    assert read_rows(slurm, Selection(since_s=60, users=("nobody",))) == []
-    assert len(slurm.asked) == 1
+    with Ledger.open(None) as ledger:
+        ledger.take(ROWS, read_s=1000)
+        taken = ledger.histories(selection)
+        assert ledger.count(selection) == len(taken)
+        assert {row.job_id for row in ledger.rows(selection)} == found
+    assert {job.job_id for job in taken} == found
+    assert all(len(job.segments) == 2 for job in taken if job.job_id == "1"), "a job comes with its earlier rows"

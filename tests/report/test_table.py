@@ -61,7 +61,8 @@ def test_json_has_each_column_of_a_segment_and_exact_sums():
 
 def test_on_a_narrow_terminal_nothing_is_lost():
     screen = io.StringIO()
-    on_terminal(Console(file=screen, width=60, force_terminal=True), jobs(), chosen("seg,start,endedby"))
+    lines = plain(jobs(), chosen("seg,start,endedby"))
+    on_terminal(Console(file=screen, width=60, force_terminal=True), lines)
     assert "COMPLETED" in screen.getvalue()
     assert f"{show_time(20)}  RESIZED" in screen.getvalue().replace("\x1b[0m", "")
     assert "\x1b[2J" not in screen.getvalue()

@@ -1,0 +1,28 @@
+"""How sure a mean is: bootstrap intervals."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+# Ours: 2000 resamples put the ends of a 95 % interval within a few per cent of its width.
+_RESAMPLES = 2000
+# Ours: beyond it the bootstrap of a mean gives the normal interval, which needs no resamples.
+_MOST_RESAMPLED = 1000
+_NORMAL_95 = 1.959964
+
+
+def mean_interval(values: Sequence[float], *, seed: int = 1) -> tuple[float, float, float] | None:
+    """The mean and the ends of its 95 % interval (percentile bootstrap, Efron 1979); None for no values.
+
+    The same values give the same ends. Of a single value nothing is known but itself.
+    """
+    if not values:
+        return None
+    found = np.asarray(values, float)
+    mean = float(found.mean())
+    if len(found) > _MOST_RESAMPLED:
+        half = _NORMAL_95 * float(found.std(ddof=1)) / len(found) ** 0.5
+        return mean, mean - half, mean + half
+    drawn = np.random.default_rng(seed).integers(0, len(found), (_RESAMPLES, len(found)))
+    low, high = np.quantile(found[drawn].mean(axis=1), (0.025, 0.975))
+    return mean, float(low), float(high)
