@@ -30,18 +30,17 @@ class OwnSubmission:
     `sbatch --uid` is root's alone, so a SlurmUser or an operator cannot act for others.
     """
 
-    def __init__(self, runner: Runner = run_here, uid: int | None = None) -> None:
+    def __init__(self, runner: Runner = run_here, user: str | None = None) -> None:
         self._runner = runner
-        self._uid = os.getuid() if uid is None else uid
+        self._user = user or _own_name()
 
     def can_lend(self, user: str, sync: Sync, now_s: float) -> bool:  # noqa: ARG002
         """Of the job it is only needed how one joins it."""
-        return bool(sync.join) and (self._uid == 0 or user == _name_of(self._uid))
+        return bool(sync.join) and self._user in ("root", user)
 
     def lend(self, user: str, loan: Loan, sync: Sync) -> None:
         """One `sbatch`. What it runs is the user's own word and runs as that user."""
-        foreign = "" if user == _name_of(self._uid) else user
-        ask(self._runner, *sbatch_line(loan, sync.join, foreign))
+        ask(self._runner, *sbatch_line(loan, sync.join, "" if user == self._user else user))
 
 
 class Request:
@@ -68,8 +67,8 @@ def lender_of(site: Site, board: Board) -> Lender | None:
     return Request(board, agents=site.moves.companions == "agent")
 
 
-def _name_of(uid: int) -> str:
+def _own_name() -> str:
     try:
-        return pwd.getpwuid(uid).pw_name
+        return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return str(uid)
+        return str(os.getuid())

@@ -26,6 +26,8 @@ class LiveWrapper(FakeWrapper):
     come_up_s: float = 2.0
     frozen: bool = False
     shy: bool = False
+    folder: str = "/home/user1/ones-runs/12"
+    join: tuple[str, ...] = ("/env/bin/python", "/env/bin/ones-run", "--join", "12")
     ordered_s: float | None = None
 
     def live(self, world, board):
@@ -71,8 +73,8 @@ class LiveWrapper(FakeWrapper):
             ranks=2 * len(self.ranks_on),
             live=trains,
             companions=self.companions,
-            folder="/home/user1/ones-runs/12",
-            join=("/env/bin/python", "/env/bin/ones-run", "--join", self.job_id),
+            folder=self.folder,
+            join=self.join,
         )
 
 
@@ -94,7 +96,7 @@ class LendingWorld(ElasticWorld):
 
     def cluster(self, **more):
         if self.who == "daemon":
-            lender = OwnSubmission(self.sbatch, uid=0)
+            lender = OwnSubmission(self.sbatch, user="root")
         else:
             lender = Request(self.board, agents=self.who == "agent")
         return super().cluster(lender=lender, **more)

@@ -2,6 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ones_slurm.model.cluster import JobState
 from ones_slurm.model.companion import companion_name
@@ -31,11 +32,12 @@ ACTIONS = [
     Shrink(job_id="1", generation=5, keep=("a", "x"), batch=128),
     Shrink(job_id="1", generation=5, keep=("a", "b", "x", "y"), batch=128),
     Grow(job_id="1", generation=5, nodes=5, from_nodes=3, batch=320),
+    Grow(job_id="1", generation=5, nodes=5, from_nodes=3, batch=192),
     Rebatch(job_id="1", generation=5, batch=512),
     Requeue(job_id="1", generation=5, nodes=4, from_nodes=2, batch=256),
 ]
 TAKEN_BACK = TurnBack(LENDING, "refused", "no")
-NAMES = st.sampled_from([companion_name("1", 0, 3), companion_name("1", 0, 5), companion_name("1", 1, 5)])
+NAMES = st.sampled_from([companion_name("1", 0, 3), *[companion_name("1", 0, 5)] * 3, companion_name("1", 1, 5)])
 
 
 def base(nodes):
@@ -47,8 +49,10 @@ def companion(job_id, nodes, name, state):
 
 
 STATES = st.sampled_from([JobState.RUNNING, JobState.RUNNING, JobState.PENDING, JobState.ENDING, JobState.FAILED])
-COMPANIONS = st.lists(st.builds(companion, st.just("7"), st.sampled_from(["xy", "x"]), NAMES, STATES), max_size=1)
-SYNCS = st.none() | st.builds(
+COMPANIONS = st.lists(
+    st.builds(companion, st.just("7"), st.sampled_from(["xy", "x"]), NAMES, STATES), min_size=1, max_size=1
+)
+SYNCS = st.builds(
     Sync,
     phase=st.sampled_from([Phase.TRAINING, Phase.TRAINING, Phase.STARTING, Phase.LEAVING, Phase.LEFT]),
     generation=st.integers(3, 6),
@@ -57,23 +61,16 @@ SYNCS = st.none() | st.builds(
     companions=st.sampled_from([(), (Lent("7", ("x", "y")),)]),
     folder=st.just("/run"),
 )
-STANDING = st.none() | st.builds(
-    Order,
-    generation=st.sampled_from([4, 5]),
-    kind=st.just("shrink"),
-    go=st.booleans(),
-    batch=st.just(128),
-    nodes=st.just(("a", "b")),
-    live=st.booleans(),
-)
+ORDER = Order(generation=5, kind="grow", go=True, batch=128, nodes=("a", "b"), live=True)
+STANDING = st.sampled_from([None, ORDER, replace(ORDER, live=False, go=False), replace(ORDER, generation=4)])
 MOVES = st.builds(
     OpenMove,
     action=st.sampled_from(ACTIONS),
     restarts=st.sampled_from([None, 0]),
     stage=st.sampled_from([LEAVING, LENDING, JOINING, SWITCHING, STARTING]),
     since_s=st.floats(NOW_S - 300, NOW_S),
-    tried=st.frozensets(st.sampled_from(["lend", "give back", "shrink"])),
-    back=st.none() | st.just(TAKEN_BACK),
+    tried=st.sampled_from([frozenset(), frozenset({"lend"}), frozenset({"give back"}), frozenset({"shrink"})]),
+    back=st.sampled_from([None, TAKEN_BACK]),
 )
 
 
