@@ -8,7 +8,7 @@ export OMP_NUM_THREADS := 1
 CHECKERS := shellcheck lua-check
 TESTED_WITH := gcc libc6-dev libslurm-dev chromium fonts-dejavu-core
 
-.PHONY: venv packages demo test quick check bench dist clean
+.PHONY: venv packages demo test quick check bench fuzz dist clean
 
 venv:
 	@tools/bootstrap
@@ -38,6 +38,10 @@ check: venv
 
 bench: packages
 	$(PY) -m benchmarks.run
+
+# Ten million broken inputs over all readers of outside text; an hour or two on two cores.
+fuzz: venv
+	$(PY) tests/fuzz/fuzz.py
 
 # A wheel and an sdist with site files, templates, man pages and completions, in dist/.
 dist: venv

@@ -95,8 +95,10 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self.close()
+        if isinstance(error, sqlite3.DatabaseError | msgspec.DecodeError | zlib.error):
+            raise _unusable(self._place, error) from error
 
     def begin_run(self, run: Run, now_s: float) -> None:
         """Says who decides from now on; ticks refer to it."""
@@ -413,5 +415,5 @@ def _pack(memory: Memory) -> bytes:
     return msgspec.msgpack.encode(memory, order="deterministic")
 
 
-def _unusable(place: pathlib.Path, error: sqlite3.Error) -> Failed:
+def _unusable(place: pathlib.Path, error: Exception) -> Failed:
     return Failed(f"cannot use the journal {place}: {error}", hint="is the disk full, or the file no journal?")

@@ -61,6 +61,16 @@ def write_plan(plan: Plan, path: Path) -> None:
     _replace(path, msgspec.json.encode(plan).decode())
 
 
+def read_blocks(path: Path) -> Placement:
+    """The placement in a file: of a plan or by itself."""
+    return read_plan(path).schedule.placement if is_plan(path) else read_placement(path)
+
+
+def write_kept(kept: msgspec.Struct, path: Path) -> None:
+    """JSON for ourselves, written aside and renamed."""
+    _replace(path, msgspec.json.encode(kept).decode())
+
+
 def _table(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
@@ -70,7 +80,7 @@ def _table(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read: {error}") from None
     try:
         table = tomllib.loads(text) if path.suffix == ".toml" else msgspec.json.decode(text)
-    except (tomllib.TOMLDecodeError, msgspec.DecodeError) as error:
+    except (tomllib.TOMLDecodeError, msgspec.DecodeError, RecursionError) as error:  # the last: brackets without end
         kind = "TOML" if path.suffix == ".toml" else "JSON"
         raise UsageError(
             f"{path} is not {kind}: {error}", hint="files that end in .toml are TOML, others JSON"

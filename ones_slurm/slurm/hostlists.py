@@ -12,9 +12,10 @@ _PIECE = re.compile(r"(?:[^,\[]|\[[^\]]*(?:\]|$))+")
 # The common case, without which a year of accounting would take minutes: one bracket at the end, plain ranges.
 _SIMPLE = re.compile(r"([\w.-]*)\[(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\]", re.ASCII)
 _RANGE = re.compile(r"(\d{1,18})-(\d{1,18})", re.ASCII)
+_BRACKET = re.compile(r"\[\d{1,18}(?:-\d{1,18})?(?:,\d{1,18}(?:-\d{1,18})?)*\]", re.ASCII)
 _PLAIN = re.compile(r"[\w.-]+", re.ASCII)
-# Ours, because no Slurm has a million nodes: text beyond it is not a node list.
-_MOST_NODES = 1_000_000
+# Ours, five times the nodes of the largest machines: text beyond it is not a node list (and would take a second).
+_MOST_NODES = 50_000
 
 
 @functools.lru_cache(maxsize=16384)
@@ -42,7 +43,7 @@ def _expand_piece(piece: str) -> list[str]:
     simple = _SIMPLE.fullmatch(piece)
     if simple is not None and (names := _expand_ranges(simple[1], simple[2])):
         return names
-    if _PLAIN.fullmatch(piece) or _size_bound(piece) > _MOST_NODES:
+    if _PLAIN.fullmatch(piece) or not _is_well_formed(piece) or _size_bound(piece) > _MOST_NODES:
         return [piece]
     try:
         return list(NodeSet(piece, resolver=RESOLVER_NOGROUP))
@@ -64,6 +65,11 @@ def _expand_ranges(prefix: str, ranges: str) -> list[str]:
             return []
         names += [f"{prefix}{number:0{width if padded else 0}}" for number in range(begin, last + 1)]
     return names
+
+
+def _is_well_formed(piece: str) -> bool:
+    """Whether each bracket holds numbers and ranges only: of others, ClusterShell makes millions of names."""
+    return not set("[]") & set(_BRACKET.sub("", piece))
 
 
 def _size_bound(piece: str) -> int:
