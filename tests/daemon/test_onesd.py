@@ -37,10 +37,10 @@ def empty_queue(request):
     lab = request.getfixturevalue("lab")
     for user in ("user1", "user2"):
         lab.run(["scancel", f"--user={user}"], user="root")
-    until(lambda: not lab.run(["squeue", "-h"], user="root").stdout.strip(), within_s=30)
+    until(lambda: not lab.run(["squeue", "-h"], user="root").stdout.strip())
 
 
-def until(true, within_s=20.0):
+def until(true, within_s=180.0):
     """Waits for something to become true, and returns it."""
     deadline = time.monotonic() + within_s
     while not (found := true()):
@@ -207,7 +207,7 @@ def test_without_slurmctld_it_waits_and_says_so(lab):
     lab.stop_service("slurmctld")
     try:
         with running(lab) as onesd:
-            status = until(lambda: (found := onesd.status()) and "Unable to contact" in found["trouble"] and found, 60)
+            status = until(lambda: (found := onesd.status()) and "Unable to contact" in found["trouble"] and found)
             assert status["tick"] == 0
             assert onesd.process.poll() is None
             lab.start_service("slurmctld")

@@ -61,7 +61,7 @@ class Submitted:
     def squeue(self, field: str) -> str:
         return self._lab.run(["squeue", "-h", "-j", self.id, "-o", field], check=False).stdout.strip()
 
-    def until(self, fact: Callable[[], object], within_s: float = 120) -> None:
+    def until(self, fact: Callable[[], object], within_s: float = 480) -> None:
         deadline = time.monotonic() + within_s
         while not fact():
             assert time.monotonic() < deadline, self.output

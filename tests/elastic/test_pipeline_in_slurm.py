@@ -55,7 +55,8 @@ def test_a_pipeline_grows_to_two_replicas_and_back_and_converges_as_one_process(
     lab.run(["scancel", "--batch", "--signal=USR2", job.id])
     job.until(lambda: len(job.generations()) == 1 and job.squeue("%T") == "PENDING")
     lab.run(["scontrol", "hold", job.id], user="operator")
-    for size in (["NumNodes=2-2", "NumTasks=8", "NumCPUs=8"], ["StartTime=now"]):
+    # A job that starts in the second in which it was put back is refused by slurmd, and has failed.
+    for size in (["NumNodes=2-2", "NumTasks=8", "NumCPUs=8"], ["StartTime=now+2"]):
         lab.run(["scontrol", "update", f"JobId={job.id}", *size], user="operator")
     lab.run(["scontrol", "release", job.id], user="operator")
     grown_from = job.generations()[0]["last_step"]

@@ -113,7 +113,7 @@ def order(generation: int, *, go: bool, nodes: tuple[str, ...] = (), batch: int 
 
 def once(fact: Callable[[], bool], act: Callable[[], None]) -> None:
     def look() -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 180
         while not fact() and time.monotonic() < deadline:
             time.sleep(0.02)
         act()

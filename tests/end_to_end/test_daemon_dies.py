@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(1800)]
 
 
 def held(site, job):

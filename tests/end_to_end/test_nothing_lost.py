@@ -6,7 +6,7 @@ from told import SCRIPT, Told, distance
 EPOCHS = 150
 SAMPLES = 1437
 
-pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +14,7 @@ def undisturbed(site):
     """Two trainings that nobody moves, with different seeds: their distance is what chance alone does."""
     for seed in (1, 2):
         folder = site.home / f"undisturbed-{seed}"
-        site.lab.run(["python", SCRIPT, folder, str(seed), str(EPOCHS)], timeout_s=300)
+        site.lab.run(["python", SCRIPT, folder, str(seed), str(EPOCHS)], timeout_s=900)
     return Told(site.home / "undisturbed-1"), Told(site.home / "undisturbed-2")
 
 

@@ -9,7 +9,7 @@ POLICY = "ones"
 # A device that takes 4 ms a sample: hours of work on one node, and the cores of the machine hardly matter.
 SAMPLE_S, EPOCHS = 0.004, 2000
 
-pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-READY_WITHIN_S = 10.0
+READY_WITHIN_S = 60.0
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ dist.destroy_process_group()
 """
 
 
-def on_ranks(count: int, module: str, function: str, *arguments: Any, timeout_s: float = 100) -> list[Any]:
+def on_ranks(count: int, module: str, function: str, *arguments: Any, timeout_s: float = 300) -> list[Any]:
     """Call a function on every rank of a world; a rank that fails fails the test with its traceback."""
     with socket.socket() as free, tempfile.TemporaryDirectory() as folder:
         free.bind(("127.0.0.1", 0))

@@ -60,7 +60,7 @@ def test_what_a_real_slurm_accounts_is_simulated_and_what_a_real_daemon_decided_
     whole = submit(lab, "-N3", "--gres=gpu:2", run_s=1)
     array = submit(lab, "-N1", "--gres=gpu:2", "--array=1-2", run_s=1)
     without = submit(lab, "-N1", run_s=1)
-    until_s = time.monotonic() + 20
+    until_s = time.monotonic() + 180
     while time.monotonic() < until_s:
         rows = [line.split("|") for line in sacct(lab, "-P", "-X", "-n", "-o", "JobID,State").splitlines()]
         if len(rows) >= 6 and all(state.split()[0] in OVER for _, state in rows):
