@@ -22,6 +22,10 @@ def test_a_schedule_reads_as_torch_writes_it() -> None:
 
 
 def test_gradients_on_torchs_runtime_are_those_of_the_model_in_one_piece() -> None:
+    from torch.distributed.pipelining import schedules
+
+    if not hasattr(schedules._PipelineScheduleRuntime, "_prepare_schedule_with_comms"):
+        pytest.skip("this torch has another pipeline runtime, and is refused")
     uneven = chain([0, 1, 2, 3, 1, 0], name="uneven")
     cases = [search(placement, 6, 2).schedule for placement in (by_name("V4"), by_name("V4x2"), by_name("ZB4"), uneven)]
     answers = on_ranks(4, "models", "chain_steps", cases)
@@ -36,7 +40,7 @@ def test_a_placement_that_is_no_chain_is_sent_to_the_other_executor() -> None:
 def test_another_torch_is_refused_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.distributed.pipelining import schedules
 
-    monkeypatch.delattr(schedules._PipelineScheduleRuntime, "_prepare_schedule_with_comms")
+    monkeypatch.delattr(schedules._PipelineScheduleRuntime, "_prepare_schedule_with_comms", raising=False)
     with pytest.raises(UsageError, match="has not the pipeline runtime") as refused:
         chain_runtime(search(by_name("V2"), 2, 1).schedule, [], lambda output, target: output)
     assert "Executor" in (refused.value.hint or "")
