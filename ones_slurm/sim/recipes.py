@@ -60,6 +60,11 @@ RECIPES = {
 }
 
 
+def tuned_batch(recipe: Recipe, largest: int) -> int:
+    """The global batch of a careful user: the base batch on each GPU asked for, as far as it still learns."""
+    return min(recipe.base_batch * min(recipe.gpus, largest), recipe.max_batch)
+
+
 def step_times(recipe: Recipe, nodes: int, gpus: int, local_batch: int) -> tuple[float, float]:
     """Seconds a step, and those of them in which nothing but the exchange of gradients goes on."""
     compute_s = LAUNCH_S + local_batch * recipe.sample_s

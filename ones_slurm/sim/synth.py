@@ -4,7 +4,7 @@ import numpy as np
 
 from ones_slurm.model.errors import UsageError
 from ones_slurm.sim.application import LIMITS
-from ones_slurm.sim.recipes import RECIPES
+from ones_slurm.sim.recipes import RECIPES, tuned_batch
 from ones_slurm.sim.trace import Row
 
 # Sizes of traced jobs and their shares: what the Philly trace has, rounded (93 % of its jobs take one GPU).
@@ -75,5 +75,5 @@ def _row(job_id: str, submit_s: float, kind: str, largest: int, rng: np.random.G
         duration_s = float(min(max(round(rng.lognormal(np.log(MEDIAN_S), SIGMA)), 1), LONGEST_S))
         limit_s = float(np.ceil(duration_s * rng.uniform(1.0, 5.0) / 3600.0) * 3600.0)  # users round up, generously
         return Row(job_id=job_id, submit_s=submit_s, gpus=gpus, duration_s=duration_s, time_limit_s=limit_s)
-    gpus, batch = ASKED[kind] if kind in LIMITS else (RECIPES[kind].gpus, RECIPES[kind].base_batch)
+    gpus, batch = ASKED[kind] if kind in LIMITS else (RECIPES[kind].gpus, tuned_batch(RECIPES[kind], largest))
     return Row(job_id=job_id, submit_s=submit_s, gpus=min(gpus, largest), application=kind, batch=batch)

@@ -12,7 +12,7 @@ from ones_slurm.sim.application import LIMITS, Application
 from ones_slurm.sim.cluster import where
 from ones_slurm.sim.early import EarlyStopped
 from ones_slurm.sim.job import Submission
-from ones_slurm.sim.recipes import RECIPES
+from ones_slurm.sim.recipes import RECIPES, tuned_batch
 from ones_slurm.sim.rigid import TracedRun
 from ones_slurm.sim.rows import BadRow
 from ones_slurm.sim.trace import Row
@@ -108,11 +108,11 @@ def _measured(row: Row, choices: Choices, application: Application) -> Submissio
 def _early(row: Row, choices: Choices) -> Submission:
     recipe = RECIPES[row.application]
     epoch_samples = recipe.epoch_samples[int(row.submit_s) % len(recipe.epoch_samples)]
-    batch = row.batch or recipe.base_batch
+    batch = row.batch or tuned_batch(recipe, row.gpus)
     return _job(
         row,
         kind=recipe.name,
-        batch=batch,
+        batch=0 if choices.elastic else batch,
         begin=functools.partial(EarlyStopped, recipe, epoch_samples),
         wish=Wish(
             gpus=_sizes(row, elastic=choices.elastic, largest=choices.largest),

@@ -4,8 +4,8 @@
 
 and between nodes times what is known of the site's network (see `network`), where anything is.
 The form is that of Qiao et al., "Pollux", OSDI 2021, section 3.2; the fit is ours: least squares in closed form for
-each of seven exponents, a 25th of the cost of a seven-parameter search and no worse. All slopes and constants are at least zero, so at an equal local
-batch more GPUs are never predicted to do more each: nothing beyond linear.
+each of seven exponents, a 25th of the cost of a seven-parameter search and no worse. All slopes and constants are at
+least zero, so at an equal local batch more GPUs are never predicted to do more each: nothing beyond linear.
 """
 
 import functools

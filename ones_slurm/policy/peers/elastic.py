@@ -7,7 +7,7 @@ import numpy as np
 
 from ones_slurm.model.cluster import ClusterView, JobView
 from ones_slurm.model.plan import Plan, Target
-from ones_slurm.policy.peers.goodput import Floats, Table, limits_of, table_of
+from ones_slurm.policy.peers.goodput import Floats, Table, limits_of, plain_table_of, table_of
 from ones_slurm.policy.peers.placing import free_gpus, movable, resized, unmoved
 
 
@@ -46,7 +46,8 @@ def candidates(view: ClusterView, *, ramp: int = 2) -> list[Candidate]:
         most = min(high, total, max(ramp * tried, low))
         if limits is not None:
             most = max(min(most, limits.largest // limits.min_local), low)
-        found.append(Candidate(job, low, most, table_of(job, limits, total) if limits is not None else None))
+        table = table_of(job, limits, total) if limits is not None else plain_table_of(job, total)
+        found.append(Candidate(job, low, most, table))
     return found
 
 

@@ -83,6 +83,25 @@ def table_of(job: JobView, limits: Limits, gpus: int) -> Table:
     return _table(fit(job.speeds), limits, (said["grad_sqr"], said["grad_var"]), gpus, fixed)
 
 
+def plain_table_of(job: JobView, gpus: int) -> Table | None:
+    """For a job that says nothing of its gradients: samples a second, at its base batch on each GPU.
+
+    None for one that has measured nothing, or says no base batch.
+    """
+    if job.progress is None or not job.speeds or not job.progress.base_batch:
+        return None
+    base = job.progress.base_batch
+    largest = max(job.wish.batch.high if job.wish and job.wish.batch else base, base)
+    counts = np.arange(1, gpus + 1)
+    local = np.maximum(np.minimum(base * counts, largest) // counts, 1)
+    model = fit(job.speeds)
+    goodput, chosen = np.zeros((2, gpus + 1)), np.zeros((2, gpus + 1), np.int64)
+    for spans in (0, 1):
+        _, step = model.step_s(np.array(bool(spans)), counts.astype(float), local.astype(float))
+        goodput[spans, 1:], chosen[spans, 1:] = local * counts / step, local * counts
+    return Table(goodput, chosen)
+
+
 @functools.lru_cache(maxsize=4096)
 def fit(speeds: tuple[Speed, ...]) -> Model:
     """The model of a job's measurements, at least one."""

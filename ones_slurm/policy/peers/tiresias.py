@@ -16,9 +16,12 @@ THRESHOLD_GPU_S = 16 * 3600.0
 
 
 class Tiresias:
-    """Two queues, first fit through both of them."""
+    """Two queues, first fit through both of them; `threshold_gpu_s` is to suit the jobs of the site."""
 
     name = "tiresias"
+
+    def __init__(self, threshold_gpu_s: float = THRESHOLD_GPU_S) -> None:
+        self._threshold_gpu_s = threshold_gpu_s
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Plan:  # noqa: ARG002  (no chance in it)
         """Serves the queues in turn; those who run and are served again stay where they are."""
@@ -26,7 +29,7 @@ class Tiresias:
         left = sum(free_gpus(view, unmoved(view, jobs)).values())
         served: list[JobView] = []
         targets: list[Target] = []
-        for job in sorted(jobs, key=lambda job: attained_gpu_s(job, view.now_s) >= THRESHOLD_GPU_S):
+        for job in sorted(jobs, key=lambda job: attained_gpu_s(job, view.now_s) >= self._threshold_gpu_s):
             if job.asked_gpus <= left:
                 left -= job.asked_gpus
                 served.append(job)
