@@ -30,6 +30,8 @@ def data_files() -> list[tuple[str, list[str]]]:
 EXTRAS = {
     "slurm": ["pyslurm"],
     "train": ["torch>=2.6", "mpi4py>=4.0"],
+    "lightning": ["lightning>=2.5"],
+    "hf": ["transformers>=5.0", "accelerate>=1.10"],
     "report": ["matplotlib>=3.8", "scipy>=1.11"],
     "pipeline": ["ortools>=9.10"],
     "dev": [
