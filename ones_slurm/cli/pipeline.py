@@ -159,11 +159,11 @@ def profile(target: str, output: Path, repeats: int, device: str, link_gib_per_s
 
 def _read(given: str, memory: str | None, times: str, inference: bool) -> Placement:
     from ones_slurm.model.errors import UsageError
-    from ones_slurm.pipeline import Times, by_name, is_plan, read_placement, read_plan
+    from ones_slurm.pipeline import Times, by_name, read_blocks
 
     path = Path(given)
     if path.suffix in (".toml", ".json") or path.exists():
-        placement = read_plan(path).schedule.placement if is_plan(path) else read_placement(path)
+        placement = read_blocks(path)
     else:
         values = _floats(times, "--times")
         if len(values) != 3:

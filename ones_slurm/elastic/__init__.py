@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ones_slurm.elastic.job import Job
     from ones_slurm.elastic.pipeline_job import PipelineJob
     from ones_slurm.pipeline.model import PipelineModel
-    from ones_slurm.pipeline.schedule import Schedule
 
 
 def init(
@@ -42,13 +41,16 @@ def init(
 def init_pipeline(
     model: "PipelineModel",
     optimizer: "torch.optim.Optimizer",
-    schedule: "Schedule",
     scheduler: Any = None,
     *,
+    micro_batch: int,
     seed: int = 0,
 ) -> "PipelineJob":
-    """`init` for a model that is a pipeline: as many ranks as the schedule has devices make one replica."""
+    """`init` for a model that is a pipeline: as many ranks as its placement has devices make one replica.
+
+    `micro_batch` is the number of samples in each micro-batch; how many of them a step has follows from the batch.
+    """
     from ones_slurm.elastic.pipeline_job import PipelineJob
     from ones_slurm.elastic.world import join
 
-    return PipelineJob(model, optimizer, scheduler, schedule, world=join(), seed=seed)
+    return PipelineJob(model, optimizer, scheduler, micro_batch=micro_batch, world=join(), seed=seed)

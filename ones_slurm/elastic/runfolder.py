@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ones_slurm.model.errors import Failed, NotAllowed, UsageError
-from ones_slurm.model.wire import Declined, Order, Progress
+from ones_slurm.model.wire import Declined, Order, Pipeline, Progress
 
 # The exit code of a rank whose state is saved and who makes room for the next generation. Ours: 75 is EX_TEMPFAIL,
 # "try again later", in sysexits.h, and nothing that torch, MPI or a shell uses for itself.
@@ -160,6 +160,14 @@ class RunFolder:
     def read_word(self) -> Word | None:
         """The latest word of rank 0, of whichever generation."""
         return read_whole(self.path / "progress.json", Word)
+
+    def write_pipeline(self, pipeline: Pipeline) -> None:
+        """What rank 0 of a pipeline job knows of its schedules."""
+        write_whole(self.path / "pipeline.json", msgspec.json.encode(pipeline))
+
+    def read_pipeline(self) -> Pipeline | None:
+        """The same, for the wrapper to tell; None for any other job."""
+        return read_whole(self.path / "pipeline.json", Pipeline)
 
     def begin_generation(self) -> Progress:
         """Voids what was said in the last generation and returns how far that one came.

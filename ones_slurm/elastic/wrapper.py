@@ -81,6 +81,7 @@ class Wrapper:
             batch=(word.batch if spoke and word else 0) or (running.batch if running else 0),
             progress=word.progress if word else None,
             declined=self._declined,
+            pipeline=self._folder.read_pipeline(),
             notes=tuple([*self._notes, *(word.notes if word else ())][-_MOST_NOTES:]),
         )
 

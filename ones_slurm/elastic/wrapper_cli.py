@@ -21,6 +21,7 @@ from ones_slurm.elastic.launch import (
 )
 from ones_slurm.elastic.lending import dismiss, join_command
 from ones_slurm.elastic.link import Link
+from ones_slurm.elastic.pipeline_wish import pipeline_file
 from ones_slurm.elastic.runfolder import RunFolder
 from ones_slurm.elastic.step import LocalStep, SrunStep, Step
 from ones_slurm.elastic.submitter import Submitter
@@ -121,6 +122,8 @@ class _Run:
 
     def go(self) -> int:
         """Trains to the end; returns the exit code."""
+        if self._job is not None and (blocks := pipeline_file(self._allocation.comment(), self._job.submit_dir)):
+            os.environ["ONES_PIPELINE"] = str(blocks)  # the ranks have this process's environment
         self._folder.prepare()
         first = self._first()
         wrapper = Wrapper(

@@ -4,7 +4,16 @@ The search needs OR-Tools (`pip install ones-slurm[pipeline]`). What needs torch
 `profile`, which are imported by name.
 """
 
-from ones_slurm.pipeline.files import Plan, is_plan, read_placement, read_plan, write_placement, write_plan
+from ones_slurm.pipeline.book import Book
+from ones_slurm.pipeline.files import (
+    Plan,
+    is_plan,
+    read_blocks,
+    read_placement,
+    read_plan,
+    write_placement,
+    write_plan,
+)
 from ones_slurm.pipeline.picture import colour, plain, svg, text_rows
 from ones_slurm.pipeline.presets import presets
 from ones_slurm.pipeline.replay import Deadlock, replay
@@ -17,6 +26,7 @@ from ones_slurm.pipeline.verify import Verdict, verify
 __all__ = [
     "Answer",
     "Block",
+    "Book",
     "Deadlock",
     "Op",
     "Orders",
@@ -31,6 +41,7 @@ __all__ = [
     "is_plan",
     "plain",
     "presets",
+    "read_blocks",
     "read_placement",
     "read_plan",
     "replay",

@@ -22,6 +22,7 @@ from ones_slurm.pipeline.lanes import Step, lanes, traffic_of
 from ones_slurm.pipeline.reduction import GradientGroups, weights_of
 from ones_slurm.pipeline.schedule import Schedule
 from ones_slurm.pipeline.split_backward import SplitBackward
+from ones_slurm.pipeline.stopwatch import Stopwatch
 from ones_slurm.pipeline.transfers import Transfers
 
 Pending = tuple[dist.Work | None, torch.Tensor]
@@ -69,6 +70,7 @@ class Executor:
         self._modules = self._mine(modules)
         lists = lanes(schedule)
         self._steps = lists[self.here]
+        self._watch = Stopwatch(self._device)
         self._transfers = Transfers(placement, lists, self.replicas, self._device)
         self._gradients = GradientGroups(placement, self.replicas, self.here)
         # How often a tensor is used on this rank for each micro-batch; after the last use it can go.
@@ -92,6 +94,7 @@ class Executor:
             )
         began_s = time.perf_counter()
         self._clear()
+        self._watch.next_step()
         for step in self._steps:
             n, flow = step.micro_batch, step.flow
             if step.do == "run":
@@ -107,6 +110,10 @@ class Executor:
         loss = self._mean_loss()
         seconds = time.perf_counter() - began_s
         return StepReport(loss=loss, seconds=seconds, peak_held=self._peak_held, outputs=tuple(self._outputs))
+
+    def block_times_us(self) -> dict[str, float]:
+        """What the blocks of this device took lately, by name."""
+        return {self._blocks[i].name: took for i, took in self._watch.medians_us().items()}
 
     def _mine(self, modules: Mapping[str, nn.Module]) -> dict[int, nn.Module]:
         mine = [i for i in self._traffic.inputs if self.here in self._blocks[i].devices]
@@ -146,22 +153,27 @@ class Executor:
         if block.kind == "backward":
             inputs, output = self._saved.pop((forward, n))
             if output.requires_grad:
-                torch.autograd.backward(output, self._slope(forward, n, output))
+                slope = self._slope(forward, n, output)
+                with self._watch.block(i):
+                    torch.autograd.backward(output, slope)
             self._pass_back(forward, n, inputs, [x.grad for x in inputs])
         elif block.kind == "input_gradient":
             inputs, output = self._saved.pop((forward, n))
             half = SplitBackward(output, self._slope(forward, n, output), inputs, self._modules[forward])
             self._halves[forward, n] = half
-            self._pass_back(forward, n, inputs, half.input_gradients())
+            with self._watch.block(i):
+                gradients = half.input_gradients()
+            self._pass_back(forward, n, inputs, gradients)
         else:
-            self._halves.pop((forward, n)).weight_gradients()
+            with self._watch.block(i):
+                self._halves.pop((forward, n)).weight_gradients()
         if block.memory < 0 and (forward, n) not in self._halves:
             self._held -= 1
 
     def _forward(self, i: int, n: int, micro_batch: Any) -> None:
         block = self._blocks[i]
         inputs = [self._take((p, None), n).detach().requires_grad_(self.training) for p in self._traffic.inputs[i]]
-        with torch.set_grad_enabled(self.training):
+        with torch.set_grad_enabled(self.training), self._watch.block(i):
             output = self._modules[i](micro_batch, *inputs)
         if not isinstance(output, torch.Tensor):
             raise UsageError(f"block {block.name!r} gave {type(output).__name__}", hint="a block gives one tensor")

@@ -9,6 +9,7 @@ The text is Python's own argument parser; the model learns to spell it, letter b
 
 import argparse
 import inspect
+import os
 from pathlib import Path
 
 import torch
@@ -16,11 +17,11 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from ones_slurm import elastic
-from ones_slurm.pipeline import Block, Placement, by_name, read_plan, search
+from ones_slurm.pipeline import Block, Placement, by_name, read_blocks
 from ones_slurm.pipeline.model import PipelineModel
 
 DEVICES, WIDTH, HEADS, LENGTH, LETTERS = 4, 32, 4, 32, 128
-MICRO_BATCHES = 8
+MICRO_BATCH = 8
 
 
 class EmbeddingShare(nn.Module):
@@ -75,7 +76,9 @@ def build(device: torch.device) -> tuple[Placement, dict[str, nn.Module], dict[s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train a small GPT as a pipeline.")
-    parser.add_argument("--plan", type=Path, help="a plan of `ones pipeline search`; else one is searched")
+    parser.add_argument(
+        "--pipeline", type=Path, default=os.environ.get("ONES_PIPELINE"), help="the blocks: a placement or a plan"
+    )
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--lr", type=float, default=3e-3)
@@ -89,22 +92,15 @@ def main() -> None:
     letters = torch.stack([text[s : s + LENGTH] for s in starts])
     following = torch.stack([text[s + 1 : s + LENGTH + 1] for s in starts])
 
-    if options.plan is not None:
-        schedule = read_plan(options.plan).schedule
-    else:
-        schedule = search(by_name(f"M{DEVICES}").with_memory(5), MICRO_BATCHES, budget_s=2).schedule
-    model = PipelineModel(schedule.placement, make)
+    placement = read_blocks(options.pipeline) if options.pipeline else by_name(f"M{DEVICES}").with_memory(5)
+    model = PipelineModel(placement, make)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
-    job = elastic.init_pipeline(model, optimizer, schedule)
+    job = elastic.init_pipeline(model, optimizer, micro_batch=MICRO_BATCH)
     loader = job.loader(TensorDataset(letters, following), batch_size=options.batch, shuffle=True)
     for epoch in job.epochs(options.epochs):
         losses = []
         for x, y in loader:
-            pieces = zip(
-                x.to(job.device).chunk(schedule.micro_batches),
-                y.to(job.device).chunk(schedule.micro_batches),
-                strict=True,
-            )
+            pieces = job.split(x.to(job.device), y.to(job.device))
             losses.append(job.train([{"letters": a, "next": b} for a, b in pieces]))
         mean = sum(losses) / max(len(losses), 1)
         job.report(loss=mean)

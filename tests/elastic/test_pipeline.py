@@ -23,7 +23,7 @@ import os, time
 import torch
 from torch import nn
 from ones_slurm import elastic
-from ones_slurm.pipeline import by_name, search
+from ones_slurm.pipeline import by_name
 from ones_slurm.pipeline.model import PipelineModel
 
 class Part(nn.Module):
@@ -38,14 +38,13 @@ class Part(nn.Module):
 torch.set_num_threads(1)
 torch.manual_seed(0)
 x, y = torch.randn(2, 96, 6, generator=torch.Generator().manual_seed(3)).double()
-schedule = search(by_name("M2"), 2, 1).schedule
-model = PipelineModel(schedule.placement, Part)
+model = PipelineModel(by_name("M2"), Part)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-job = elastic.init_pipeline(model, optimizer, schedule, seed=5)
+job = elastic.init_pipeline(model, optimizer, micro_batch=3, seed=5)
 loader = job.loader(torch.utils.data.TensorDataset(x, y), batch_size=int(os.environ.get("BATCH", "12")), shuffle=True)
 for epoch in job.epochs(4):
     for batch in loader:
-        job.train(list(zip(*(part.chunk(2) for part in batch))))
+        job.train(job.split(*batch))
         time.sleep(float(os.environ.get("PAUSE_S", "0")))
 """
 
@@ -92,7 +91,7 @@ def test_moved_between_one_and_two_replicas_it_learns_what_one_piece_learns(
     ("ranks", "batch", "complaint"),
     [
         (3, "12", "3 ranks cannot be replicas of a pipeline of 2 devices"),
-        (4, "13", "a batch of 13 samples is not the same for 2 replicas"),
+        (4, "13", "a batch of 13 is no whole number of micro-batches of 3, 2 replicas"),
     ],
 )
 def test_sizes_that_replicas_cannot_share_are_refused(
