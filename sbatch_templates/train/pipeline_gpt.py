@@ -10,6 +10,7 @@ The text is Python's own argument parser; the model learns to spell it, letter b
 import argparse
 import inspect
 import os
+import time
 from pathlib import Path
 
 import torch
@@ -83,6 +84,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--samples", type=int, default=1024)
+    parser.add_argument(
+        "--sample-ms", type=float, default=0.0, help="be as slow as a replica that takes so long for a sample"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -102,6 +106,7 @@ def main() -> None:
         for x, y in loader:
             pieces = job.split(x.to(job.device), y.to(job.device))
             losses.append(job.train([{"letters": a, "next": b} for a, b in pieces]))
+            time.sleep(options.sample_ms * len(x) / 1000)
         mean = sum(losses) / max(len(losses), 1)
         job.report(loss=mean)
         if job.world.rank == 0:

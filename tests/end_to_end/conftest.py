@@ -47,8 +47,8 @@ class Site:
     def ones(self, *argv: str, user: str = "operator", host: str = "head") -> subprocess.CompletedProcess:
         return self.lab.run(["ones", *argv], user=user, host=host, check=False)
 
-    def sbatch(self, *argv: str | pathlib.Path, user: str = "user1") -> str:
-        return self.lab.run(["sbatch", "--parsable", *argv], user=user).stdout.strip()
+    def sbatch(self, *argv: str | pathlib.Path, user: str = "user1", **more: object) -> str:
+        return self.lab.run(["sbatch", "--parsable", *argv], user=user, **more).stdout.strip()
 
     def nodes(self, job_id: str) -> int:
         """Nodes that the job holds now, by Slurm's own word; 0 when it does not run."""
@@ -86,11 +86,13 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(request):
-    """A lab of four nodes with one GPU each; the policy is the module's POLICY, else one whose moves are foretold."""
+    """A lab of four nodes with one GPU each, if the module's SHAPE says nothing else; the policy is the module's
+    POLICY, else one whose moves are foretold."""
     if os.geteuid() != 0 or missing():
         pytest.skip("needs root and the lab's packages (ones lab packages)")
     pytest.importorskip("torch")
-    spec = LabSpec(name="end-to-end", nodes=4, gpus_per_node=1)
+    shape = {"nodes": 4, "gpus_per_node": 1} | getattr(request.module, "SHAPE", {})
+    spec = LabSpec(name="end-to-end", **shape)
     policy = getattr(request.module, "POLICY", "equal")
     hasty = (
         site_file(spec)
