@@ -92,7 +92,7 @@ def site(request):
         pytest.skip("needs root and the lab's packages (ones lab packages)")
     pytest.importorskip("torch")
     shape = {"nodes": 4, "gpus_per_node": 1} | getattr(request.module, "SHAPE", {})
-    spec = LabSpec(name="end-to-end", **shape)
+    spec = LabSpec(name=f"end-to-end-{os.getpid()}", **shape)
     policy = getattr(request.module, "POLICY", "equal")
     hasty = (
         site_file(spec)
