@@ -12,6 +12,8 @@ from ones_slurm.model.settings import DEFAULT_PATH
 SUBCOMMANDS = (
     "agent",
     "doctor",
+    "eff",
+    "info",
     "lab",
     "page",
     "pipeline",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import click
 
-from ones_slurm.cli.table import Column, choose, show
+from ones_slurm.cli.table import Column, choose, explained, show
+from ones_slurm.report.shown import show_duration, show_time
 
 if TYPE_CHECKING:
     from ones_slurm.daemon.answers import JobRow
@@ -31,27 +33,54 @@ def _done(row: JobRow) -> str:
     return "-" if row.done is None else f"{100 * row.done:.0f}%"
 
 
+def _time(row: JobRow) -> str:
+    """How long it has run, as squeue counts."""
+    return show_duration(max(time.time() - row.start_s, 0)) if row.start_s is not None else "0:00"
+
+
+def _eta(row: JobRow) -> str:
+    return show_time(round(row.eta_s)) if row.eta_s is not None else "-"
+
+
+def _next(row: JobRow) -> str:
+    """Nodes and batch that it is to have, as nodes:batch."""
+    return "-" if row.next_nodes is None else f"{row.next_nodes}:{row.next_batch or '-'}"
+
+
+def _where(row: JobRow) -> str:
+    from ones_slurm.slurm.hostlists import fold
+
+    return fold(row.node_list) if row.node_list else f"({row.reason or 'None'})"
+
+
 COLUMNS: tuple[Column[JobRow], ...] = (
-    Column("jobid", lambda row: row.job_id, right=True),
-    Column("partition", lambda row: row.partition),
-    Column("name", lambda row: row.name),
-    Column("user", lambda row: row.user),
-    Column("st", lambda row: SHORT_STATES.get(row.state, row.state)),
-    Column("nodes", lambda row: str(row.nodes), right=True),
-    Column("gpus", lambda row: _count(row.gpus), right=True),
-    Column("batch", lambda row: _count(row.batch), right=True),
-    Column("prog", _done, right=True),
-    Column("gen", lambda row: _count(row.generation), right=True),
-    Column("move", lambda row: row.move or "-"),
-    Column("reason", lambda row: row.reason),
+    Column("jobid", lambda row: row.job_id, right=True, what="job or array task"),
+    Column("partition", lambda row: row.partition, what="partition"),
+    Column("name", lambda row: row.name, what="name of the job"),
+    Column("user", lambda row: row.user, what="who submitted it"),
+    Column("st", lambda row: SHORT_STATES.get(row.state, row.state), what="state, in squeue's letters"),
+    Column("time", _time, right=True, what="how long it has run since it last started"),
+    Column("nodes", lambda row: str(row.nodes), right=True, what="nodes held, or asked for while it waits"),
+    Column("gpus", lambda row: _count(row.gpus), right=True, what="GPUs held, or asked for while it waits"),
+    Column("batch", lambda row: _count(row.batch), right=True, what="global batch in samples a step"),
+    Column("prog", _done, right=True, what="share of its samples trained, by its own account"),
+    Column("eta", _eta, what="when it is done at its present speed, by its own account"),
+    Column("next", _next, what="nodes:batch that the policy wants it to have instead; - if it stays as it is"),
+    Column("nodelist", _where, what="its nodes, or in brackets why it waits"),
+    Column(
+        "gen", lambda row: _count(row.generation), right=True, what="generation: how often it began anew", default=False
+    ),
+    Column("move", lambda row: row.move or "-", what="change under way, and how far it has come", default=False),
+    Column("reason", lambda row: row.reason, what="why it has this size, or is not touched", default=False),
+    Column("wish", lambda row: row.wish or "-", what="between which sizes it may be moved", default=False),
 )
 
 
-@click.command()
+@click.command(epilog=explained(COLUMNS))
 @click.option("-u", "--user", help="only jobs of these users, as a,b")
 @click.option("-p", "--partition", help="only jobs in these partitions, as a,b")
 @click.option("-j", "--jobs", help="only these jobs, as 12,12_3")
-@click.option("-o", "--format", help=f"columns as name,name%width: {', '.join(c.name for c in COLUMNS)}")
+@click.option("-o", "--format", help="columns as name,name%width (listed below)")
 @click.option("--noheader", is_flag=True, help="no heading")
 @click.option("--json", "as_json", is_flag=True, help="everything there is, as JSON with a version")
 @click.pass_obj
@@ -65,7 +94,7 @@ def command(
     noheader: bool,
     as_json: bool,
 ) -> None:
-    """List your unfinished jobs with size, batch, progress and moves."""
+    """List your unfinished jobs: what squeue shows, and size, batch, progress, predicted end and next size."""
     import msgspec
 
     from ones_slurm.daemon.answers import Queue

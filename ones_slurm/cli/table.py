@@ -14,21 +14,26 @@ Row = TypeVar("Row")
 
 
 class Column(msgspec.Struct, Generic[Row], frozen=True):
-    """`name` is what `-o` takes and, in capitals, the heading. `width` 0 is as wide as the longest cell."""
+    """`name` is what `-o` takes and, in capitals, the heading. `width` 0 is as wide as the longest cell.
+
+    `what` explains it in the help, `default` says whether it is shown unasked.
+    """
 
     name: str
     cell: Callable[[Row], str]
     right: bool = False
     width: int = 0
+    what: str = ""
+    default: bool = True
 
 
 def choose(columns: Sequence[Column[Row]], format: str | None) -> list[Column[Row]]:
-    """The columns of `-o name,name%width`, in that order; all of them without `-o`.
+    """The columns of `-o name,name%width`, in that order; those shown unasked without `-o`.
 
     Raises `UsageError` that names every column there is.
     """
     if format is None:
-        return list(columns)
+        return [column for column in columns if column.default]
     known = {column.name: column for column in columns}
     chosen = []
     for word in format.split(","):
@@ -37,6 +42,12 @@ def choose(columns: Sequence[Column[Row]], format: str | None) -> list[Column[Ro
             raise UsageError(f"-o {word.strip()!r} is not a column", hint=f"columns: {', '.join(known)}; as name%width")
         chosen.append(msgspec.structs.replace(known[name], width=int(width or 0)))
     return chosen
+
+
+def explained(columns: Sequence[Column[Row]]) -> str:
+    """The columns with their meanings, for the end of a command's help."""
+    width = max(len(column.name) for column in columns)
+    return "\b\nColumns:\n" + "\n".join(f"  {column.name.ljust(width)}  {column.what}" for column in columns)
 
 
 def render(columns: Sequence[Column[Row]], rows: Sequence[Row], *, fit: int | None = None, header: bool = True) -> str:

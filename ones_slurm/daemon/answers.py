@@ -12,7 +12,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """One unfinished job as the daemon sees it. `done` is the fraction trained so far, None where it is not known.
 
     `move` is None while the job stays as it is, else the kind of change and how far it has come ("shrink:leaving").
-    `reason` is why the policy gave it this size, or why it is not touched.
+    `reason` is why the policy gave it this size, or why it is not touched. `eta_s` is when it will be done at its
+    present speed (Unix seconds), `next_nodes` and `next_batch` what the policy wants it to have instead of what it has.
     """
 
     job_id: str
@@ -35,6 +36,11 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     loss: float | None = None
     move: str | None = None
     reason: str = ""
+    submit_s: float = 0.0
+    start_s: float | None = None
+    eta_s: float | None = None
+    next_nodes: int | None = None
+    next_batch: int | None = None
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):

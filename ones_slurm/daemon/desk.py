@@ -1,5 +1,6 @@
 """The desk behind the door: answers put together from the engine's last tick, the board and the journal."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -9,8 +10,9 @@ from ones_slurm.daemon.metrics import Metrics
 from ones_slurm.engine.journal import Journal
 from ones_slurm.engine.loop import Latest
 from ones_slurm.engine.records import Decided
-from ones_slurm.model.cluster import JobView
+from ones_slurm.model.cluster import JobState, JobView
 from ones_slurm.model.errors import NotFound, Unreachable
+from ones_slurm.model.plan import Target
 from ones_slurm.model.settings import Site
 from ones_slurm.model.wire import LoanAnswer, Loans, Reply, Sync
 from ones_slurm.model.wish import format_wish
@@ -167,13 +169,18 @@ class Desk:
         if self._rows is None or self._rows[0] is not latest:
             reasons = {decision.job_id: decision.reason for decision in latest.decisions}
             jobs = latest.view.jobs if latest.view is not None else ()
-            self._rows = (latest, {job.job_id: _row(job, reasons.get(job.job_id, "")) for job in jobs})
+            wanted = {target.job_id: target for target in latest.plan.targets}
+            now_s = latest.view.now_s if latest.view is not None else 0.0
+            rows = (_row(job, reasons.get(job.job_id, ""), wanted.get(job.job_id), now_s) for job in jobs)
+            self._rows = (latest, {row.job_id: row for row in rows})
         return self._rows[1]
 
 
-def _row(job: JobView, reason: str) -> JobRow:
+def _row(job: JobView, reason: str, target: Target | None, now_s: float) -> JobRow:
     progress = job.progress
     total = progress.total_samples if progress is not None else None
+    nodes, batch = (target.nodes, target.batch or job.batch) if target is not None else (len(job.nodes), job.batch)
+    moves = (nodes, batch) != (len(job.nodes), job.batch)
     return JobRow(
         job_id=job.job_id,
         partition=job.partition,
@@ -195,4 +202,18 @@ def _row(job: JobView, reason: str) -> JobRow:
         loss=progress.loss if progress is not None else None,
         move=f"{job.move.kind}:{job.move.stage}" if job.move is not None else None,
         reason=reason or job.why_rigid,
+        submit_s=job.submit_s,
+        start_s=job.start_s,
+        eta_s=_eta_s(job, now_s),
+        next_nodes=nodes if moves else None,
+        next_batch=batch if moves else None,
     )
+
+
+def _eta_s(job: JobView, now_s: float) -> float | None:
+    """When a job that trains will be done at its present speed, by its own account; None where it says too little."""
+    progress = job.progress
+    if job.state is not JobState.RUNNING or progress is None or progress.total_samples is None:
+        return None
+    left, rate = max(progress.total_samples - progress.samples, 0), progress.samples_per_s
+    return now_s + left / rate if math.isfinite(rate) and rate > 0 else None

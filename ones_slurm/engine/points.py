@@ -1,7 +1,7 @@
 """Which of a job's many progress reports are worth a row of their own: how far a training was, over time.
 
-A report a tick would fill the disk; one a minute tells the same. Beside these the first and the last of each generation
-are kept, because what a size has achieved, and what a crash has lost, is the difference between them.
+A report a tick would fill the disk; one a minute tells the same. Beside these the first and the last at each size are
+kept, because what a size has achieved, and what a crash has lost, is the difference between them.
 """
 
 import msgspec
@@ -26,9 +26,9 @@ class Points:
         kept = []
         for job_id, point in here.items():
             before = self._written.get(job_id)
-            if before is not None and before.generation != point.generation:
+            if before is not None and _is_another_run(self._latest[job_id], point):
                 kept += self._unwritten(job_id)
-            if before is None or _is_news(before, point):
+            if before is None or _is_news(before, point) or _is_another_run(self._latest[job_id], point):
                 kept.append(point)
                 self._written[job_id] = point
             self._latest[job_id] = point
@@ -45,9 +45,13 @@ class Points:
         return [] if same or latest is None else [latest]
 
 
+def _is_another_run(before: Point, point: Point) -> bool:
+    """Whether the job has got another size or batch, or has gone back to a checkpoint."""
+    was, now = ((one.generation, one.batch, one.gpus) for one in (before, point))
+    return was != now or point.samples < before.samples
+
+
 def _is_news(before: Point, point: Point) -> bool:
-    if (before.generation, before.batch, before.gpus) != (point.generation, point.batch, point.gpus):
-        return True
     return point.samples != before.samples and point.at_s - before.at_s >= EVERY_S
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
@@ -13,8 +12,8 @@ from ones_slurm.report.figures import JobFigures, Totals, gpu_hours, job_figures
 from ones_slurm.report.groups import Group
 from ones_slurm.report.losses import CAUSES, Losses, losses
 from ones_slurm.report.segments import JobHistory, Segment
+from ones_slurm.report.shown import show, show_duration, show_hours, show_ratio, show_share, show_time
 
-_SECONDS_PER_DAY = 86400
 JSON_VERSION = 1
 
 
@@ -42,40 +41,6 @@ class GroupLine(msgspec.Struct, frozen=True):
     by: str
     group: Group
     share: float
-
-
-def show_time(seconds: int | None) -> str:
-    """Local time as `sacct` prints it."""
-    return "-" if seconds is None else datetime.fromtimestamp(seconds).isoformat(timespec="seconds")
-
-
-def show_duration(seconds: int | Fraction | None) -> str:
-    """[D-]HH:MM:SS as `sacct` prints it."""
-    if seconds is None:
-        return "-"
-    days, rest = divmod(round(seconds), _SECONDS_PER_DAY)
-    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
-    return f"{days}-{clock}" if days else clock
-
-
-def show_hours(hours: Fraction) -> str:
-    """GPU-hours to the thousandth, which is 3.6 GPU-seconds."""
-    return f"{float(hours):.3f}"
-
-
-def show(value: object) -> str:
-    """Anything else; `-` where there is nothing to say."""
-    return "-" if value is None or value == "" else str(value)
-
-
-def show_share(share: float | None) -> str:
-    """Per cent."""
-    return "-" if share is None else f"{100 * share:.1f}%"
-
-
-def show_ratio(ratio: float | None) -> str:
-    """A plain number."""
-    return "-" if ratio is None else f"{ratio:.2f}"
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):

@@ -116,7 +116,8 @@ def _spans(db: sqlite3.Connection, by: str, begin_s: float, end_s: float) -> Non
     """The times to add up in: one, or the days with their names, from midnight to midnight in local time."""
     db.execute("drop table if exists temp.spans")
     db.execute("create temp table spans(since integer primary key, till integer not null, label text not null)")
-    spans = [(math.floor(begin_s), math.ceil(end_s), "")]
+    last_s = math.floor(end_s) + 1  # what ends with the time asked for lies in it
+    spans = [(math.floor(begin_s), last_s, "")]
     if by == "day":
         spans = []
         day = datetime.fromtimestamp(max(begin_s, end_s - _MOST_DAYS * 86400)).date()
@@ -124,5 +125,5 @@ def _spans(db: sqlite3.Connection, by: str, begin_s: float, end_s: float) -> Non
             day += timedelta(days=1)
             till = datetime.combine(day, time(0)).timestamp()
             label = (day - timedelta(days=1)).isoformat()
-            spans.append((max(math.floor(since), math.floor(begin_s)), min(math.ceil(till), math.ceil(end_s)), label))
+            spans.append((max(math.floor(since), math.floor(begin_s)), min(math.ceil(till), last_s), label))
     db.executemany("insert into spans values (?, ?, ?)", spans)

@@ -8,6 +8,7 @@ import pytest
 import toml
 from desk import open_door, site_text
 
+from ones_slurm.cli.queue import COLUMNS
 from ones_slurm.engine.journal import Journal
 from ones_slurm.model.settings import Daemon
 
@@ -38,12 +39,12 @@ def test_the_queue_is_a_plain_whole_table_in_a_pipe(site):
     shown = ones("queue", site=site)
     assert shown.returncode == 0, shown.stderr
     head, *rows = shown.stdout.splitlines()
-    assert " ".join(head.split()) == "JOBID PARTITION NAME USER ST NODES GPUS BATCH PROG GEN MOVE REASON"
-    assert [row.split()[:6] for row in rows] == [
-        ["11", "gpu", "train", "root", "R", "2"],
-        ["12", "gpu", "train", "nobody", "R", "2"],
+    assert " ".join(head.split()) == "JOBID PARTITION NAME USER ST TIME NODES GPUS BATCH PROG ETA NEXT NODELIST"
+    assert [row.split()[:5] for row in rows] == [
+        ["11", "gpu", "train", "root", "R"],
+        ["12", "gpu", "train", "nobody", "R"],
     ]
-    assert rows[0].split()[6:] == ["4", "64", "25%", "1", "-", "others", "wait"]
+    assert rows[0].split()[6:] == ["2", "4", "64", "25%", "-", "1:64", "n[0-1]"]
     assert "\x1b" not in shown.stdout
 
 
@@ -52,6 +53,13 @@ def test_the_queue_is_chosen_by_user_job_partition_and_column(site):
     assert ones("queue", "-p", "cpu", "--noheader", site=site).stdout.strip() == ""
     answer = json.loads(ones("queue", "-j", "11", "--json", site=site).stdout)
     assert (answer["version"], [row["job_id"] for row in answer["jobs"]]) == (1, ["11"])
+
+
+def test_every_column_of_the_queue_is_explained(site):
+    told = " ".join(ones("queue", "--help").stdout.split())
+    assert all(f"{column.name} {column.what}" in told for column in COLUMNS)
+    hidden = ones("queue", "-j", "11", "-o", "gen,move,reason,wish", "--noheader", site=site).stdout.split()
+    assert hidden[:4] == ["1", "-", "others", "wait"]
 
 
 def test_what_is_not_there_is_exit_code_5(site):

@@ -24,15 +24,17 @@ def test_the_options_are_these():
     assert {name: found for name, found in surface.items() if name not in theirs} == {
         "agent": ["--help"],
         "doctor": ["--help", "--json"],
+        "eff": ["--from", "--help", "--journal", "--json", "--ledger"],
+        "info": ["--format", "--help", "--json", "--noheader", "--partition"],
         "page": ["--help"],
         "plan": ["--help", "--json"],
         "queue": ["--format", "--help", "--jobs", "--json", "--noheader", "--partition", "--user"],
         "show": ["--help", "--json"],
         "submit": ["--batch", "--dry-run", "--gpus", "--help", "--nodes"],
         "version": ["--help"],
-        "why": ["--help", "--json"],
+        "why": ["--help", "--json", "--last"],
     }
-    names = "agent doctor lab page pipeline plan queue report show sim submit trace version why"
+    names = "agent doctor eff info lab page pipeline plan queue report show sim submit trace version why"
     assert sorted(surface) == names.split()
     assert options(ones) == ["--debug", "--help", "--site"]
     assert options(onesd) == ["--debug", "--help", "--observe", "--site", "--user", "--version"]

@@ -42,6 +42,11 @@ def test_the_last_word_of_a_generation_and_of_a_job_is_kept(tmp_path):
     assert told(tmp_path, *seen) == [(0, 0), (20, 200), (40, 150), (50, 250)]
 
 
+def test_a_job_that_goes_back_to_a_checkpoint_says_from_where_to_where(tmp_path):
+    seen = [(0, 1, 0), (20, 1, 200), (30, 1, 100), (40, 1, 200)]
+    assert told(tmp_path, *seen) == [(0, 0), (20, 200), (30, 100)]
+
+
 def test_a_job_that_stands_still_says_nothing_new(tmp_path):
     assert told(tmp_path, (0, 1, 5), (100, 1, 5), (200, 1, 5)) == [(0, 5)]
 

@@ -1,0 +1,40 @@
+"""How figures are printed, the same wherever they are printed."""
+
+from datetime import datetime
+from fractions import Fraction
+
+_SECONDS_PER_DAY = 86400
+
+
+def show_time(seconds: int | None) -> str:
+    """Local time as `sacct` prints it."""
+    return "-" if seconds is None else datetime.fromtimestamp(seconds).isoformat(timespec="seconds")
+
+
+def show_duration(seconds: float | Fraction | None) -> str:
+    """[D-]HH:MM:SS as `sacct` prints it."""
+    if seconds is None:
+        return "-"
+    days, rest = divmod(round(seconds), _SECONDS_PER_DAY)
+    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{days}-{clock}" if days else clock
+
+
+def show_hours(hours: Fraction | float) -> str:
+    """GPU-hours to the thousandth, which is 3.6 GPU-seconds."""
+    return f"{float(hours):.3f}"
+
+
+def show_share(share: float | None) -> str:
+    """Per cent."""
+    return "-" if share is None else f"{100 * share:.1f}%"
+
+
+def show_ratio(ratio: float | None) -> str:
+    """A plain number."""
+    return "-" if ratio is None else f"{ratio:.2f}"
+
+
+def show(value: object) -> str:
+    """Anything else; `-` where there is nothing to say."""
+    return "-" if value is None or value == "" else str(value)
