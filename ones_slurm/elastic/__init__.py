@@ -25,17 +25,23 @@ if TYPE_CHECKING:
 
 
 def init(
-    model: "torch.nn.Module", optimizer: "torch.optim.Optimizer", scheduler: Any = None, *, seed: int = 0
+    model: "torch.nn.Module",
+    optimizer: "torch.optim.Optimizer",
+    scheduler: Any = None,
+    *,
+    scaler: "torch.amp.GradScaler | None" = None,
+    seed: int = 0,
 ) -> "Job":
     """Joins the generation that this process was started for and restores the newest whole checkpoint.
 
-    `scheduler` is stepped once per epoch. `seed` fixes the order of samples and, after a change of size, the random
-    numbers of each rank. Started by nothing but `python`, the job is a world of one without checkpoints.
+    `scheduler` is stepped once per epoch. With a `scaler` the steps are those of mixed precision. `seed` fixes the
+    order of samples and the random numbers of ranks that come in later, or after a restart at another size. Started by
+    nothing but `python`, the job is a world of one without checkpoints.
     """
     from ones_slurm.elastic.job import Job
     from ones_slurm.elastic.world import join
 
-    return Job(model, optimizer, scheduler, world=join(), seed=seed)
+    return Job(model, optimizer, scheduler, world=join(), seed=seed, scaler=scaler)
 
 
 def init_pipeline(

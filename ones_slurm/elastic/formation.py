@@ -5,7 +5,7 @@ and published in the store, each once and for all (compare and set): by rank 0 w
 the keeper of the store when a member has died. Whoever looks at the newest one knows the truth.
 """
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -57,11 +57,10 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """A newcomer's word: it stands at the door, and this is the shape of its model; or why it cannot come in."""
+    """A newcomer's word: it stands at the door, and this is the shape of its model."""
 
     member: Member
     shape: str
-    fault: str = ""
 
 
 class SharedStore(Protocol):
@@ -73,7 +72,6 @@ class SharedStore(Protocol):
     def check(self, keys: list[str]) -> bool: ...
     def compare_set(self, key: str, expected: str, desired: str) -> bytes: ...
     def multi_get(self, keys: list[str]) -> list[bytes]: ...
-    def wait(self, keys: list[str], timeout: Any) -> None: ...
 
 
 def key_of(number: int) -> str:

@@ -58,9 +58,11 @@ class Gauge:
             for at, parameter in enumerate(self._parameters):
                 hook = self._hook(at, thin, pieces)
                 handles.append(parameter.register_post_accumulate_grad_hook(hook))  # type: ignore[no-untyped-call]
-        yield
-        for handle in handles:
-            handle.remove()
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
         if share.last:
             if self._thin is not None and hooked and local and self._own:
                 self._against_whole(pieces, share)

@@ -3,26 +3,31 @@
 import atexit
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
 from ones_slurm.elastic import chance, checkpoint
 from ones_slurm.elastic.agreement import Agreement
 from ones_slurm.elastic.balance import Balance
+from ones_slurm.elastic.boundary import Boundary
+from ones_slurm.elastic.formation import Member, Report
 from ones_slurm.elastic.gauge import Gauge
+from ones_slurm.elastic.group import is_broken
+from ones_slurm.elastic.live import Broken, Live, shape_of
 from ones_slurm.elastic.loader import Loader
+from ones_slurm.elastic.net import Net
 from ones_slurm.elastic.noise import NoiseScale
 from ones_slurm.elastic.rates import Ramp, scaled
-from ones_slurm.elastic.runfolder import LEFT_CODE, RunFolder
-from ones_slurm.elastic.sampler import Share
+from ones_slurm.elastic.runfolder import LEFT_CODE, RunFolder, Wanted
+from ones_slurm.elastic.sampler import Share, check_fits
 from ones_slurm.elastic.speaker import Speaker
+from ones_slurm.elastic.transfer import Parcel, exchange, unpack
 from ones_slurm.elastic.world import World, leave
-from ones_slurm.model.errors import Failed, UsageError
+from ones_slurm.model.errors import Failed, OnesError, UsageError
 
 
 class Job:
@@ -31,40 +36,86 @@ class Job:
     The model is moved to this rank's device. Batches are the script's to move, where they need it (`job.device`).
     """
 
+    # Whether the world may change around this process.
+    lives = True
+
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, scheduler: Any, *, world: World, seed: int
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        scheduler: Any,
+        *,
+        world: World,
+        seed: int,
+        scaler: "torch.amp.GradScaler | None" = None,
     ) -> None:
         self.world = world
         self.epoch = 0
         self.steps = 0
         self.samples = 0
         self._model, self._optimizer, self._scheduler, self._seed = model, optimizer, scheduler, seed
+        self._scaler = scaler
+        self._kept: dict[str, Any] = {} if scaler is None else {"scaler": scaler}
         self._loader: Loader | None = None
+        self._epochs: int | None = None
         self._position = 0
         self._ramp = Ramp()
-        self._sizes: list[dict[str, int]] = []
+        self._sizes: list[dict[str, float]] = []
         self._last_loss: torch.Tensor | None = None
         self._base_batch = 0
         self._chances: list[bytes] = []
-        folder = RunFolder(world.folder) if world.folder is not None else None
-        self._folder = folder
-        self._speaker = Speaker(folder, world) if folder is not None and world.rank == 0 else None
-        self._agreement = Agreement(world.store, world.rank, world.size, self._decide)
+        self._folder = RunFolder(world.folder) if world.folder is not None else None
         self._saved_s = time.monotonic()
         atexit.register(leave)
         model.to(world.device)  # before any state is restored, so that the optimizer's lands where the parameters are
-        self._gauge = Gauge(list(model.parameters()), rank=world.rank, ranks=world.size, device=world.device)
         self._balance: Balance | None = None
         self._weights: tuple[int, ...] = ()
         self._proposed: tuple[int, ...] | None = None
-        self._net: nn.Module = model
+        self._net: Net | None = None
         self._quiet = contextlib.ExitStack()
+        self._void: RuntimeError | None = None
+        self._found: dict[str, Any] = {}  # what a checkpoint holds for things that are not yet known
+        self._live = Live(world.seat, world) if self.lives and world.seat is not None else None
+        self._speaker: Speaker | None = None
+        self._gauge = Gauge([], rank=0, ranks=1, device=world.device)
+        newcomer = self._live is not None and self._live.formation is None
+        self._whole = not newcomer
+        self._take_place(world)
+        self._boundary: Boundary | None = None
+        if newcomer:
+            chance.derive(seed, world.rank, 0)
+            return
         self._resume()
+
+    def _take_place(self, world: World) -> None:
+        """Builds what depends on this rank's place in the world."""
+        self.world = world
+        formation = self._live.formation if self._live is not None else None
+        outside = self._live is not None and formation is None
+        store = self._live.store() if self._live is not None and formation is not None else world.store
+        self._agreement = Agreement(None if outside else store, world.rank, world.size, self._decide)
+        speaks = self._folder is not None and world.rank == 0 and not outside
+        notes, metrics = (self._speaker.notes, self._speaker.metrics) if self._speaker else ([], {})
+        self._speaker = Speaker(self._folder, world, formation) if speaks and self._folder is not None else None
+        if self._speaker is not None:
+            self._speaker.notes, self._speaker.metrics = notes, metrics
+        before = self._gauge
+        parameters = list(self._model.parameters())
+        self._gauge = Gauge(parameters, rank=world.rank, ranks=world.size, device=world.device)
+        self._gauge.noise, self._gauge.timed = before.noise, before.timed
+        if self._balance is not None and store is not None:
+            self._balance = Balance(store, world.rank, world.size)
 
     @property
     def device(self) -> torch.device:
         """Where this rank's model and batches belong."""
         return self.world.device
+
+    @property
+    def formation(self) -> int:
+        """How often the world has changed around this process, or around those from whom it got its state."""
+        known = self._live.formation if self._live is not None else None
+        return known.number if known is not None else 0
 
     @property
     def readers(self) -> World:
@@ -110,56 +161,129 @@ class Job:
             self._gauge.timed = True
             if len(self._weights) == self.world.size:
                 self._loader.weights = self._weights
+        if self._whole:
+            self._begin_generation()
+        return self._loader
+
+    def _begin_generation(self) -> None:
+        """Batch and rate are those of this generation from here on."""
+        assert self._loader is not None
         self._loader.epoch, self._loader.position = self.epoch, self._position
         self._ramp = self._ramp.towards(self.world.lr_scale, self._loader.samples)
         if self.steps == 0:
             # Nothing was trained at another rate yet, so there is nothing to be gentle with.
             self._ramp = Ramp(self.world.lr_scale, self.world.lr_scale)
-        self._sizes.append({"step": self.steps, "samples": self.samples, "ranks": self.world.size, "batch": batch})
+        batch = self._loader.batch
+        self._sizes.append(
+            {
+                "step": self.steps,
+                "samples": self.samples,
+                "ranks": self.world.size,
+                "batch": batch,
+                "lr_scale": self.world.lr_scale,
+            }
+        )
         if self._speaker is not None:
-            self._speaker.begin(self, batch=batch, base_batch=batch_size)
-        return self._loader
+            self._speaker.begin(self, batch=batch, base_batch=self._base_batch)
+            if self._epochs is not None:
+                self._speaker.total_samples = self._epochs * self._loader.samples
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """The module to call in the loop: DistributedDataParallel, or in a world of one the model itself."""
-        if self.world.size == 1:
-            return model
-        device = self.world.device
-        self._net = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+    def keep(self, **things: Any) -> None:
+        """Makes further objects part of the job's state, which checkpoints hold and new ranks get (an average of the
+        weights, say). Each has `state_dict` and `load_state_dict`, as torch's own have. Called before the first step,
+        on all ranks alike."""
+        for name, thing in things.items():
+            if not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
+                raise UsageError(
+                    f"{name} cannot be kept: a {type(thing).__name__} has no state_dict and load_state_dict",
+                    hint="give it both; the state must be made of tensors and plain containers",
+                )
+            self._kept[name] = thing
+            if name in self._found:
+                thing.load_state_dict(self._found.pop(name))
+
+    def wrap(self, model: nn.Module, **options: Any) -> nn.Module:
+        """The module to call in the loop, the same one for the job's life: `module` is the model. In a world of several
+        it is trained by DistributedDataParallel, which gets the `options` (find_unused_parameters, say)."""
+        self._net = Net(model, self._rescue, **options)
+        if self._whole:
+            self._net.enter(self.world, known=False)
+            self._boundary = Boundary(self._model) if self._live is not None else None
         return self._net
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The epochs that are left of `count`; between two of them the scheduler is stepped."""
+        """The epochs that are left of `count`; between two of them the scheduler is stepped. A newcomer waits here
+        until it is let in, and goes on where the others are."""
+        self._epochs = count
+        self._come_in()
         if self._speaker is not None and self._loader is not None:
             self._speaker.total_samples = count * self._loader.samples
         while self.epoch < count:
-            yield self.epoch
-            if self._scheduler is not None:
-                self._scheduler.step()
-            self.epoch += 1
-            self._position = 0
-            if self._loader is not None:
-                self._loader.epoch, self._loader.position = self.epoch, 0
+            running = self.epoch
+            yield running
+            if self.epoch == running:  # else a failure was survived by taking over the state of one further on
+                self._end_epoch()
         self._finish()
 
-    def step(self, loss: torch.Tensor) -> None:
-        """Backward, optimizer step, zero_grad; then, if all ranks agreed on it, save or leave.
+    def _end_epoch(self) -> None:
+        if self._scheduler is not None:
+            self._scheduler.step()
+        self.epoch += 1
+        self._position = 0
+        if self._loader is not None:
+            self._loader.epoch, self._loader.position = self.epoch, 0
+
+    def step(self, loss: torch.Tensor) -> bool:
+        """Backward, optimizer step, zero_grad; then, if all ranks agreed on it, save, leave or enter another world.
 
         `loss` is the mean over this rank's samples. It is weighted, so that the gradient is the mean over the whole
         batch however that divides. Where a part of the batch comes in several shares, all but the last only add up
-        gradients. Leaving raises SystemExit(75): let it pass.
+        gradients. Leaving raises SystemExit(75): let it pass. False says that the step did not count, for somebody died
+        in the midst of it: the loader yields its samples again.
         """
         share = self._drawn()
         weight = share.own * self.world.size / share.batch
-        with self._gauge.backward(share, held=self._net is not self._model):
-            (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
+        weighted = loss if weight == 1.0 else loss * weight
+        if self._scaler is not None:
+            weighted = self._scaler.scale(weighted)
+        if self._void is None:
+            try:
+                with self._gauge.backward(share, held=self._net is not None and self._net.parallel):
+                    weighted.backward()  # type: ignore[no-untyped-call]
+            except RuntimeError as error:
+                if not self._rescue(error):
+                    raise
+        if self._void is not None:
+            self._take_back(self._void)
+            return False
         if share.last:
             self._advance(share, loss)
+        return True
+
+    def _rescue(self, error: RuntimeError) -> bool:
+        """Whether this failure is the world's and not the script's; then the step is void, and the script goes on."""
+        if self._live is None or not (self._live.broken or is_broken(error)):
+            return False
+        self._void = self._void or error
+        if self._net is not None:
+            self._net.leave()
+        return True
+
+    def _take_back(self, error: RuntimeError) -> None:
+        """The step that failed is undone, and the next world entered."""
+        assert self._live is not None
+        self._quiet.close()
+        self._optimizer.zero_grad()
+        if self._boundary is not None:
+            self._boundary.go_back()
+        if not self._live.broken:
+            self._live.verdict(error)
+        self._regroup()
 
     def _draw(self, share: Share) -> None:
         """Before the script computes on a share: only the last of a step exchanges gradients between ranks."""
         self._quiet.close()
-        if not share.last and isinstance(self._net, DistributedDataParallel):
+        if not share.last and self._net is not None:
             self._quiet.enter_context(self._net.no_sync())
         self._gauge.drawing(share)
         if self._balance is not None:
@@ -174,7 +298,11 @@ class Job:
     def _advance(self, share: Share, loss: torch.Tensor) -> None:
         """The rest of a step, once the gradients are there."""
         with scaled(self._optimizer, self._ramp.factor):
-            self._optimizer.step()
+            if self._scaler is None:
+                self._optimizer.step()
+            else:
+                self._scaler.step(self._optimizer)
+                self._scaler.update()
         self._optimizer.zero_grad()
         self._ramp = self._ramp.after(share.batch)
         self.steps += 1
@@ -183,8 +311,15 @@ class Job:
         if self._loader is not None:
             self._loader.position = share.position
         self._last_loss = loss.detach()
-        if self._may_leave(share) and (verb := self._agreement.after_step()) != "go":
-            self._carry_out(verb)
+        if self._live is not None and self.world.size > 1:
+            self._live.step_done()
+            if self._boundary is not None:
+                self._boundary.mark()
+        try:
+            if self._may_leave(share) and (verb := self._agreement.after_step()) != "go":
+                self._carry_out(verb)
+        except Broken:
+            self._regroup()
 
     def _may_leave(self, share: Share) -> bool:
         """Not after the last of several steps of an epoch: what a script does behind its loop, often with the last
@@ -217,8 +352,11 @@ class Job:
         if self._speaker is None:
             return "go"
         self._speaker.say_now_and_then(self)
-        if self._speaker.wants_leave():
-            return "leave"
+        if (order := self._speaker.wanted()) is not None:
+            if not order.live or self._live is None:
+                return "leave"
+            if self._admit(order):
+                return "enter"
         if time.monotonic() - self._saved_s >= self.world.checkpoint_every_s:
             return "save"
         if self._balance is not None and self._loader is not None:
@@ -226,15 +364,37 @@ class Job:
             return "share" if self._proposed is not None else "go"
         return "go"
 
+    def _admit(self, order: Wanted) -> bool:
+        """Rank 0: whether the formation that a live order asks for was announced; all enter it after this step."""
+        assert self._live is not None
+        assert self._speaker is not None
+        try:
+            formation = self._live.planned(order, shape_of(self._model, self._optimizer))
+            if formation is None:
+                return False
+            if self._loader is not None:
+                check_fits(self._loader.samples, len(formation.members))
+            if order.coming:
+                Parcel(self._memory())  # says so if it cannot be sent
+        except OnesError as error:
+            self._live.dismiss(order)
+            self._speaker.decline(str(error))
+            self._speaker.say(self)
+            return False
+        return self._live.announce(formation)
+
     def _carry_out(self, verb: str) -> None:
         if verb == "share":
             self._share_anew()
+            return
+        if verb == "enter":
+            self._regroup()
             return
         leaving = verb == "leave"
         fault = self._save(leaving=leaving)
         self._saved_s = time.monotonic()
         if leaving and not fault:
-            self._agreement.part()
+            self._part()
             raise SystemExit(LEFT_CODE)
         if fault and self._speaker is not None:
             self._speaker.note(f"the checkpoint after step {self.steps} failed: {fault}; training goes on")
@@ -265,13 +425,104 @@ class Job:
         return self._agreement.tell(fault)
 
     def _finish(self) -> None:
-        if self._folder is not None and (fault := self._save()) and self._speaker is not None:
-            self._speaker.note(f"the last checkpoint failed: {fault}")
+        while True:
+            try:
+                fault = self._save() if self._folder is not None else ""
+                break
+            except Broken:
+                self._regroup()
+        if self._speaker is not None:
+            if fault:
+                self._speaker.note(f"the last checkpoint failed: {fault}")
+            self._speaker.say(self, finished=True)
+        self._part()
+
+    def _part(self) -> None:
+        if self._live is not None:
+            self._live.part()
+        else:
+            self._agreement.part()
+
+    def _come_in(self) -> None:
+        """A newcomer is ready to train, and waits until the others let it in."""
+        if self._live is not None and not self._whole:
+            self._live.knock(shape_of(self._model, self._optimizer))
+            self._live.wait_at_the_door()
+            self._regroup()
+
+    def _regroup(self) -> None:
+        """Enters the newest formation, with the newest state that anybody in it has."""
+        live = self._live
+        assert live is not None
+        while True:
+            formation = live.newest()
+            if formation.rank_of(live.member.name) is None:
+                live.depart(formation)
+            try:
+                reports = live.arrive(formation, self.steps if self._whole else -1)
+                self._quiet.close()
+                if self._net is not None:
+                    self._net.leave()
+                self.world = live.enter(formation, self.world)
+                self._catch_up(reports, formation.members)
+                break
+            except Broken:
+                continue
+            except RuntimeError as error:
+                if not is_broken(error):
+                    raise
+                if not live.broken:
+                    live.verdict(error)
+        self._void = None
+        if self._net is not None:
+            self._net.enter(self.world, known=True)
+            self._boundary = Boundary(self._model)
+        if self._loader is not None:
+            self._loader.enter(self.world, self.world.batch or self._base_batch)
+            self._begin_generation()
+        if self._speaker is not None:
             self._speaker.say(self)
-        self._agreement.part()
+
+    def _catch_up(self, reports: list[Report], members: Sequence[Member]) -> None:
+        """Those whose state is behind, newcomers above all, get it from those whose state is the newest."""
+        live, rank = self._live, self.world.rank
+        assert live is not None
+        furthest = max(report.steps for report in reports)
+        senders = [at for at, report in enumerate(reports) if report.steps == furthest]
+        receivers = [at for at, report in enumerate(reports) if report.steps < furthest]
+        self._take_place(self.world)
+        if furthest < 0:
+            self._resume()
+        elif rank in senders and receivers:
+            parcel = Parcel(self._memory())
+            if rank == senders[0]:
+                live.tell("state", parcel.manifest())
+            tensors = parcel.tensors
+        elif rank in receivers:
+            state, tensors = unpack(live.hear("state"), self.device)
+        if furthest >= 0 and receivers:
+            nodes = [member.node for member in members]
+            exchange(tensors, rank=rank, nodes=nodes, senders=senders, receivers=receivers, device=self.world.device)
+        if rank in receivers and furthest >= 0:
+            self._restore(state, "the state of another rank")
+            with torch.no_grad():
+                for name, buffer in self._unsaved_buffers().items():
+                    buffer.copy_(state["unsaved"][name])
+            if not self._whole:
+                chance.derive(self._seed, rank, self.steps)
+        self._whole = True
+
+    def _memory(self) -> dict[str, Any]:
+        """The state as it is sent to another rank."""
+        return {**self._state([]), "unsaved": self._unsaved_buffers()}
+
+    def _unsaved_buffers(self) -> dict[str, torch.Tensor]:
+        saved = self._model.state_dict().keys()
+        return {name: buffer for name, buffer in self._model.named_buffers() if name not in saved}
 
     def _take_chance(self) -> None:
         """Restores the random numbers when the loop begins to draw data, past all that a script does before it."""
+        self._come_in()
         if len(self._chances) == self.world.size:
             chance.restore(self._chances[self.world.rank])
         self._chances = []
@@ -281,6 +532,7 @@ class Job:
             "model": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "scheduler": self._scheduler.state_dict() if self._scheduler is not None else None,
+            "kept": {name: thing.state_dict() for name, thing in self._kept.items()},
             "chances": [torch.frombuffer(bytearray(state), dtype=torch.uint8) for state in chances],
             "epoch": self.epoch,
             "steps": self.steps,
@@ -305,8 +557,8 @@ class Job:
         if not name or self._folder is None:
             chance.derive(self._seed, self.world.rank, 0)
             return
-        state = checkpoint.load(self._folder.checkpoints / name)
-        self._restore(state, name)
+        self._restore(checkpoint.load(self._folder.checkpoints / name), name)
+        chance.derive(self._seed, self.world.rank, self.steps)
 
     def _restore(self, state: dict[str, Any], name: str) -> None:
         try:
@@ -314,6 +566,9 @@ class Job:
             self._optimizer.load_state_dict(state["optimizer"])
             if self._scheduler is not None and state["scheduler"] is not None:
                 self._scheduler.load_state_dict(state["scheduler"])
+            self._found = dict(state.get("kept", {}))
+            for kept in self._kept.keys() & self._found.keys():
+                self._kept[kept].load_state_dict(self._found.pop(kept))
         except (RuntimeError, ValueError, KeyError) as error:
             raise Failed(
                 f"{name} does not fit this script: {error}",
@@ -325,4 +580,3 @@ class Job:
         self._weights = tuple(state.get("weights", ()))
         self._gauge.noise = NoiseScale(*state.get("noise", ()))
         self._chances = [saved.numpy().tobytes() for saved in state["chances"]]
-        chance.derive(self._seed, self.world.rank, self.steps)

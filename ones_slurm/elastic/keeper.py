@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 
 import msgspec
-from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from ones_slurm.elastic.formation import PARTED, Formation, Member, SharedStore, newest, publish
 from ones_slurm.elastic.store import open_store
@@ -26,11 +25,17 @@ _LISTEN_EVERY_S = 0.5
 _OWN_GAP_S = 2.0
 
 
-class Death(msgspec.Struct, frozen=True):
-    """One line from the wrapper: which member died, and how."""
+class Death(msgspec.Struct, frozen=True, tag=True):
+    """A line from the wrapper: which member died, and how."""
 
     name: str
     how: str
+
+
+class Dismissal(msgspec.Struct, frozen=True, tag=True):
+    """A line from the wrapper: this team shall not come in."""
+
+    team: str
 
 
 class Judge:
@@ -87,13 +92,13 @@ class Judge:
 
 
 def main() -> None:
-    """`python -m ones_slurm.elastic.keeper <listening descriptor> <run>`, as the wrapper starts it."""
-    descriptor, run = int(sys.argv[1]), sys.argv[2]
+    """`python -m ones_slurm.elastic.keeper <listening descriptor>`, as the wrapper starts it."""
+    descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
     with socket.socket(fileno=os.dup(descriptor)) as listening:
         port = listening.getsockname()[1]
     held = open_store("127.0.0.1", port, serve=descriptor)
-    judge = Judge(PrefixStore(run, held))
+    judge = Judge(held)
     pending = b""
     while True:
         readable, _, _ = select.select([0], [], [], _LOOK_EVERY_S)
@@ -103,8 +108,11 @@ def main() -> None:
                 return
             *lines, pending = (pending + block).split(b"\n")
             for line in lines:
-                death = msgspec.json.decode(line, type=Death)
-                judge.died(death.name, death.how)
+                told = msgspec.json.decode(line, type=Death | Dismissal)
+                if isinstance(told, Death):
+                    judge.died(told.name, told.how)
+                else:
+                    held.set(f"dismissed/{told.team}", "1")
         judge.look()
 
 

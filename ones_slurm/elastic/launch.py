@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ones_slurm.elastic.runfolder import RunFolder
+from ones_slurm.elastic.runfolder import RunFolder, Team
 from ones_slurm.model.errors import UsageError
 from ones_slurm.model.settings import Launcher
 
@@ -44,23 +44,28 @@ STALE = frozenset(
 )
 # Left over from a launcher further up; a rank that saw them would join the wrong world.
 _WORLD = frozenset(
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ONES_STORE_FD")
+    {
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        *("ONES_STORE_FD", "ONES_STORE", "ONES_TEAM", "ONES_TASK", "ONES_NODE", "ONES_JOINING"),
+        *("ONES_FIRST_RANK", "ONES_WORLD", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"),
+    }
 )
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
-    """One fixed size: these nodes, `ranks_per_node` ranks on each. `batch` is 0 where the script's own applies."""
+    """One size: these nodes, `ranks_per_node` ranks on each. `batch` is 0 where the script's own applies."""
 
     number: int
     nodes: tuple[str, ...]
     ranks_per_node: int
     batch: int
     lr_scale: float = 1.0
+    world: int = 0
 
     @property
     def ranks(self) -> int:
-        """The size of the world."""
-        return len(self.nodes) * self.ranks_per_node
+        """The size of the world: `world` where it was said, for nodes may differ and ranks may have died."""
+        return self.world or len(self.nodes) * self.ranks_per_node
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +143,21 @@ def step_environment(
         "ONES_SIGNAL": launcher.signal,
         "ONES_FOREIGN": "1" if script.foreign else "",
     }
+
+
+def team_environment(team: Team, store: str, *, joining: int | None, first: int, world: int) -> dict[str, str]:
+    """What ranks need to find the store that `ones-run` keeps, and each other. Newcomers are `joining` a generation;
+    `first` is their first rank in a world of `world`, as it is planned."""
+    env = {
+        "ONES_STORE": store,
+        "ONES_TEAM": team.name,
+        "ONES_FIRST_RANK": str(first),
+        "ONES_WORLD": str(world),
+        # A script that begins with torch's own init_process_group("env://") finds the store as under torchrun.
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+    return env if joining is None else {**env, "ONES_JOINING": str(joining)}
 
 
 def signal_of(launcher: Launcher) -> signal.Signals:

@@ -1,8 +1,7 @@
 """A rank's part in a world that changes around it: founding it, coming in, mustering, and noticing that it broke."""
 
+import atexit
 import base64
-import contextlib
-import datetime
 import hashlib
 import os
 import time
@@ -10,17 +9,20 @@ import time
 import msgspec
 import torch
 from torch import nn
-from torch.distributed import DistStoreError, PrefixStore  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from ones_slurm.elastic.agreement import Store
-from ones_slurm.elastic.formation import Formation, Member, Ready, Report, key_of, newest, publish
+from ones_slurm.elastic.formation import Formation, Member, Ready, Report, SharedStore, key_of, newest, publish
 from ones_slurm.elastic.pulse import Pulse
-from ones_slurm.elastic.runfolder import LEFT_CODE
+from ones_slurm.elastic.runfolder import LEFT_CODE, Wanted
 from ones_slurm.elastic.world import Seat, World
 from ones_slurm.model.errors import Failed
 
-# Ours: how soon a wait at the store looks up to see whether the world still stands.
-_GLANCE = datetime.timedelta(seconds=0.5)
+# Ours: a wait at the store is no longer than it has to be by a tenth. torch can wait there by itself, but then nothing
+# ends the wait when the world breaks, and each one that it gives up costs two lines of warnings.
+_LATE = 0.1
+_LOOK_S, _LOOK_AT_MOST_S = 0.0003, 0.05
+_GLANCE_S = 0.5
 # Ours: three times what the keeper needs to find out who died; then the connection failed between two who live.
 _VERDICT_WITHIN_S = 30.0
 _MOST_VAIN = 3
@@ -37,6 +39,7 @@ class Live:
         self.member, self._seat, self._store = seat.member, seat, seat.store
         self._pulse = Pulse(seat.store, seat.member.name, seat.group.hang_up)
         self._vain = 0
+        atexit.register(self._pulse.stop)
         self.formation = self._found(world) if seat.joining is None else None
 
     @property
@@ -55,9 +58,9 @@ class Live:
         assert found is not None
         return found
 
-    def knock(self, shape: str, fault: str = "") -> None:
-        """A newcomer is ready, or cannot come in."""
-        word = Ready(self.member, shape, fault)
+    def knock(self, shape: str) -> None:
+        """A newcomer is ready."""
+        word = Ready(self.member, shape)
         self._store.set(f"ready/{self.member.name}", msgspec.json.encode(word).decode())
 
     def wait_at_the_door(self) -> Formation:
@@ -72,6 +75,44 @@ class Live:
             if self._store.check([f"dismissed/{team}"]):
                 raise SystemExit(LEFT_CODE)
             self._await([key_of(seen + 1)])
+
+    def planned(self, order: Wanted, shape: str) -> Formation | None:
+        """On rank 0: the formation that a live order asks for, once all newcomers stand ready; None until then.
+
+        Raises `Failed` with the reason why there can be none.
+        """
+        assert self.formation is not None
+        if self.formation.generation >= order.generation:
+            return None
+        names = [name for team in order.coming for name in team.members]
+        if names and not self._store.check([f"ready/{name}" for name in names]):
+            return None
+        words = self._store.multi_get([f"ready/{name}" for name in names]) if names else []
+        newcomers = [msgspec.json.decode(word, type=Ready) for word in words]
+        for word in newcomers:
+            if word.shape != shape:
+                raise Failed(f"the model of a newcomer on {word.member.node} ({word.member.name}) is not the others'")
+        members = self.formation.members
+        staying = [member for member in members if f"{member.name.partition('.')[0]}@{member.node}" not in order.going]
+        if not staying:
+            raise Failed("the order leaves none of those who have the state")
+        return Formation(
+            number=self.formation.number + 1,
+            generation=order.generation,
+            members=(*staying, *(word.member for word in newcomers)),
+            batch=order.batch,
+            lr_scale=order.lr_scale,
+            agreed=True,
+        )
+
+    def announce(self, formation: Formation) -> bool:
+        """Whether this is what all enter next; not if the keeper was faster with another."""
+        return publish(self._store, formation) == formation
+
+    def dismiss(self, order: Wanted) -> None:
+        """Those who came for this order are not wanted any more."""
+        for team in order.coming:
+            self._store.set(f"dismissed/{team.name}", "1")
 
     def arrive(self, formation: Formation, steps: int) -> list[Report]:
         """Says that this rank is ready for `formation`, with `steps` in its state, and waits until all are.
@@ -90,10 +131,10 @@ class Live:
         """Forms the group of `formation`, once all have arrived; returns this rank's new world."""
         rank, size = formation.rank_of(self.member.name), len(formation.members)
         assert rank is not None
+        self.formation = formation
         group = self._seat.group
         group.dissolve()
         group.form(self._store, number=formation.number, rank=rank, size=size, backend=self._seat.backend)
-        self.formation = formation
         os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size)}
         return msgspec.structs.replace(
             world,
@@ -176,15 +217,25 @@ class Live:
 
     def _await(self, keys: list[str]) -> bool:
         """Whether these keys come within a glance."""
-        with contextlib.suppress(DistStoreError):
-            self._store.wait(keys, _GLANCE)
-            return True
-        return False
+        began_s = time.monotonic()
+        while not self._store.check(keys):
+            waited_s = time.monotonic() - began_s
+            if waited_s > _GLANCE_S:
+                return False
+            time.sleep(min(max(waited_s * _LATE, _LOOK_S), _LOOK_AT_MOST_S))
+        return True
 
     def _await_all(self, keys: list[str]) -> None:
-        while not self._await(keys):
-            if self.broken:
-                raise Broken
+        wait_for(self._store, keys, self)
+
+
+def wait_for(store: SharedStore, keys: list[str], live: Live) -> None:
+    """Until these keys are there; raises `Broken` when the world breaks first."""
+    began_s = time.monotonic()
+    while not store.check(keys):
+        if live.broken:
+            raise Broken
+        time.sleep(min(max((time.monotonic() - began_s) * _LATE, _LOOK_S), _LOOK_AT_MOST_S))
 
 
 class _Watchful:
@@ -197,12 +248,7 @@ class _Watchful:
         self._store.set(key, value)
 
     def get(self, key: str) -> bytes:
-        while True:
-            with contextlib.suppress(DistStoreError):
-                self._store.wait([key], _GLANCE)
-                break
-            if self._live.broken:
-                raise Broken
+        wait_for(self._store, [key], self._live)
         return self._store.get(key)
 
     def add(self, key: str, amount: int) -> int:

@@ -53,11 +53,17 @@ class Loader:
         """Shares that were not handed out yet are cut anew, from `position` on."""
         self._stale = True
 
+    def enter(self, world: World, batch: int) -> None:
+        """Another world reads on from `position`."""
+        self._world, self.batch, self.weights = world, batch, (1,) * world.size
+        self.plan_again()
+
     def __iter__(self) -> Iterator[Any]:
-        order = sampler.order_of_epoch(self.samples, seed=self._seed, epoch=self.epoch, shuffle=self._shuffle)
         self._begin()
+        epoch = self.epoch
+        order = sampler.order_of_epoch(self.samples, seed=self._seed, epoch=epoch, shuffle=self._shuffle)
         self._stale = True
-        while self._stale:
+        while self._stale and self.epoch == epoch:
             self._stale = False
             yield from self._planned(order)
 

@@ -101,15 +101,16 @@ def say_running() -> None:
             folder.write_word(msgspec.structs.replace(word, generation=int(generation)))
 
 
-def rank_environment(place: Place, address: str, port: int, interface: str) -> dict[str, str]:
+def rank_environment(place: Place, address: str, port: int | str, interface: str) -> dict[str, str]:
     """The variables that torch.distributed's `env://` and our API read.
 
     gloo and NCCL look for a way out themselves, and gloo by the host's name, which may lead to 127.x: so they are told
     the interface, unless the user told them.
     """
     env = {
-        "RANK": str(place.rank),
-        "WORLD_SIZE": str(place.size),
+        # Those who join a world that trains already come behind its ranks.
+        "RANK": str(int(os.environ.get("ONES_FIRST_RANK", "0")) + place.rank),
+        "WORLD_SIZE": os.environ.get("ONES_WORLD") or str(place.size),
         "LOCAL_RANK": str(place.local_rank),
         "LOCAL_WORLD_SIZE": str(place.local_size),
         "MASTER_ADDR": address,

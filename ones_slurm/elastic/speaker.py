@@ -4,7 +4,8 @@ import math
 import time
 from typing import Protocol
 
-from ones_slurm.elastic.runfolder import RunFolder, Word
+from ones_slurm.elastic.formation import Formation
+from ones_slurm.elastic.runfolder import RunFolder, Wanted, Word
 from ones_slurm.elastic.world import World
 from ones_slurm.model.wire import Declined, Progress
 
@@ -30,8 +31,8 @@ class Trained(Protocol):
 class Speaker:
     """Exists on rank 0 only."""
 
-    def __init__(self, folder: RunFolder, world: World) -> None:
-        self._folder, self._world = folder, world
+    def __init__(self, folder: RunFolder, world: World, formation: Formation | None = None) -> None:
+        self._folder, self._world, self._formation = folder, world, formation
         self.metrics: dict[str, float] = {}
         self.notes: list[str] = []
         self.total_samples: int | None = None
@@ -47,13 +48,15 @@ class Speaker:
         self._first_step, self._first_samples = job.steps, job.samples
         self._batch, self._base_batch = batch, base_batch
 
-    def wants_leave(self) -> bool:
-        """Whether there is an order to leave that was not declined. Once the wrapper took it away, that is history."""
+    def wanted(self) -> Wanted | None:
+        """The standing order, if it was not declined. Once the wrapper took it away, that is history."""
         if not self._folder.order_path.exists():
             self._declined = None
-            return False
+            return None
         order = self._folder.read_order()
-        return order is not None and (self._declined is None or order.generation != self._declined.generation)
+        if order is None or (self._declined is not None and order.generation == self._declined.generation):
+            return None
+        return order
 
     def decline(self, reason: str) -> None:
         """The standing order cannot be followed."""
@@ -70,7 +73,7 @@ class Speaker:
         if time.monotonic() - self._said_s >= _SAY_EVERY_S or self._said_samples is None:
             self.say(job)
 
-    def say(self, job: Trained, *, left: bool = False) -> None:
+    def say(self, job: Trained, *, left: bool = False, finished: bool = False) -> None:
         """Writes rank 0's word. A full disk must not end the training, so then nothing is said."""
         now_s = time.monotonic()
         if self._said_samples is not None and job.samples > self._said_samples:
@@ -83,6 +86,12 @@ class Speaker:
             first_samples=self._first_samples,
             batch=self._batch,
             left=left,
+            finished=finished,
+            live=self._formation is not None,
+            formation=self._formation.number if self._formation is not None else 0,
+            ranks=self._world.size,
+            nodes=self._formation.nodes if self._formation is not None else (),
+            why=self._formation.why if self._formation is not None else "",
             declined=self._declined,
             notes=tuple(self.notes),
             progress=Progress(

@@ -17,24 +17,31 @@ import msgspec
 from ones_slurm.elastic.runfolder import LEFT_CODE
 
 _TASK_ENDED = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): (.+?)\s*")
-_LEFT_WORDS = f"Exited with exit code {LEFT_CODE}"
+_EXITED = re.compile(r"Exited with exit code (\d+)")
 # Ours: how long ranks have to notice that one of them is gone, and to end after a polite and a rude signal.
-_NOTICE_S = 10.0
+NOTICE_S = 10.0
 _END_S = 10.0
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """The first rank that ended otherwise than it should, by time."""
+    """A rank that ended otherwise than by a plain 0. `rank` is the number of its task within the step."""
 
     rank: str
     host: str
     how: str
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, None for one that was killed."""
+        exited = _EXITED.fullmatch(self.how)
+        return int(exited[1]) if exited else None
 
 
 class Step(Protocol):
     """What the wrapper asks of a running generation.
 
     `direct`: signals reach the ranks from the start. An srun that is signalled before it has set up dies of it.
+    `cause` is the first rank, by time, that ended otherwise than it should.
     """
 
     cause: Cause | None
@@ -53,6 +60,14 @@ class Step(Protocol):
         ...
 
 
+class TaskedStep(Step, Protocol):
+    """A step that tells of each task. `endings` are all that did not end with 0, in the order in which they were seen.
+    With `patient`, somebody else decides what a death means."""
+
+    endings: list[Cause]
+    patient: bool
+
+
 class SrunStep:
     """A job step. `srun` forwards signals to its tasks, and says on its standard error how each of them ended."""
 
@@ -60,6 +75,8 @@ class SrunStep:
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         self.cause: Cause | None = None
+        self.endings: list[Cause] = []
+        self.patient = False
         self._noticed_s: float | None = None
         self._srun = subprocess.Popen(
             command, env=dict(env), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0
@@ -70,7 +87,8 @@ class SrunStep:
     def poll(self) -> int | None:
         if self.cause is not None and self._noticed_s is None:
             self._noticed_s = time.monotonic()
-        if self._srun.poll() is None and self._noticed_s is not None and time.monotonic() - self._noticed_s > _NOTICE_S:
+        overdue = self._noticed_s is not None and time.monotonic() - self._noticed_s > NOTICE_S
+        if self._srun.poll() is None and overdue and not self.patient:
             return self.end()
         if self._srun.returncode is not None:
             self._listener.join(1.0)
@@ -93,55 +111,80 @@ class SrunStep:
         assert self._srun.stderr is not None
         for raw in self._srun.stderr:
             ended = _TASK_ENDED.fullmatch(raw.decode(errors="replace"))
-            if ended is not None and ended[3] == _LEFT_WORDS:
-                continue  # that is how a rank makes room; nobody has to be alarmed
-            if ended is not None and self.cause is None:
-                self.cause = Cause(ended[2], ended[1], ended[3])
+            if ended is not None:
+                self.endings += [Cause(task, ended[1], ended[3]) for task in _tasks(ended[2])]
+                last = self.endings[-1]
+                if last.code == LEFT_CODE:
+                    continue  # that is how a rank makes room; nobody has to be alarmed
+                self.cause = self.cause or last
             with contextlib.suppress(OSError):
                 sys.stderr.buffer.write(raw)
                 sys.stderr.buffer.flush()
+        self._srun.stderr.close()
 
 
 class LocalStep:
-    """`ranks` processes on this machine, for a laptop: rank 0 gets a listening socket, as `ones-rank` would give it."""
+    """`ranks` processes on this machine, for a laptop, spread over `nodes` that are imagined.
+
+    Without a store of `ones-run`, rank 0 gets a listening socket, as `ones-rank` would give it.
+    """
 
     direct = True
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], ranks: int, *, foreign: bool) -> None:
+    def __init__(
+        self, command: Sequence[str], env: Mapping[str, str], ranks: int, *, foreign: bool, nodes: Sequence[str] = ()
+    ) -> None:
         self.cause: Cause | None = None
+        self.endings: list[Cause] = []
+        self.patient = False
         self._noticed_s: float | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._nodes = list(nodes) or [os.uname().nodename]
+        held = "ONES_STORE" in env
+        first = int(env.get("ONES_FIRST_RANK", "0"))
         with socket.create_server(("127.0.0.1", 0)) as listening:
-            port = listening.getsockname()[1]
-            if foreign:
+            address, port = "127.0.0.1", str(listening.getsockname()[1])
+            if held:
+                address, _, port = env["ONES_STORE"].rpartition(":")
+            if foreign or held:
                 listening.close()
             for rank in range(ranks):
                 world = {
-                    "RANK": str(rank),
-                    "WORLD_SIZE": str(ranks),
-                    "LOCAL_RANK": str(rank),
-                    "LOCAL_WORLD_SIZE": str(ranks),
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": str(port),
+                    "RANK": str(first + rank),
+                    "WORLD_SIZE": env.get("ONES_WORLD", str(ranks)),
+                    "LOCAL_RANK": str(rank % (ranks // len(self._nodes))),
+                    "LOCAL_WORLD_SIZE": str(ranks // len(self._nodes)),
+                    "MASTER_ADDR": address,
+                    "MASTER_PORT": port,
+                    "ONES_NODE": self._node(rank, ranks),
+                    "ONES_TASK": str(rank),
                 }
-                pass_on = [listening.fileno()] if rank == 0 and not foreign else []
+                pass_on = [listening.fileno()] if rank == 0 and not foreign and not held else []
                 if pass_on:
                     world["ONES_STORE_FD"] = str(pass_on[0])
                 self._processes.append(
                     subprocess.Popen(command, env={**env, **world}, pass_fds=pass_on, process_group=0)
                 )
 
+    @property
+    def pids(self) -> list[int]:
+        """The processes, by task."""
+        return [process.pid for process in self._processes]
+
     def poll(self) -> int | None:
         codes = [process.poll() for process in self._processes]
-        bad = [(rank, code) for rank, code in enumerate(codes) if code not in (None, 0, LEFT_CODE)]
-        if bad and self.cause is None:
-            rank, code = bad[0]
+        seen = {ending.rank for ending in self.endings}
+        for rank, code in enumerate(codes):
+            if code in (None, 0) or str(rank) in seen:
+                continue
             how = f"Exited with exit code {code}" if code > 0 else signal.strsignal(-code) or f"signal {-code}"
-            self.cause = Cause(str(rank), os.uname().nodename, how)
-            self._noticed_s = time.monotonic()
+            ending = Cause(str(rank), self._node(rank, len(codes)), how)
+            self.endings.append(ending)
+            if code != LEFT_CODE and self.cause is None:
+                self.cause, self._noticed_s = ending, time.monotonic()
         if any(code is None for code in codes):
-            overdue = self._noticed_s is not None and time.monotonic() - self._noticed_s > _NOTICE_S
-            return self.end() if overdue else None
+            overdue = self._noticed_s is not None and time.monotonic() - self._noticed_s > NOTICE_S
+            return self.end() if overdue and not self.patient else None
         return self._code()
 
     def signal(self, number: signal.Signals) -> None:
@@ -157,6 +200,18 @@ class LocalStep:
                     process.wait(max(0.0, deadline - time.monotonic()))
         return self._code()
 
+    def _node(self, rank: int, ranks: int) -> str:
+        return self._nodes[rank * len(self._nodes) // ranks]
+
     def _code(self) -> int:
         """As srun has it: the highest exit code, 128 + n for signal n."""
         return max(code if code >= 0 else 128 - code for code in (process.wait() for process in self._processes))
+
+
+def _tasks(listed: str) -> list[str]:
+    """`0,2-3` as srun writes it, one by one."""
+    tasks = []
+    for part in listed.split(","):
+        first, _, last = part.partition("-")
+        tasks += [str(task) for task in range(int(first), int(last or first) + 1)]
+    return tasks

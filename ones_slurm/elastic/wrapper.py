@@ -2,6 +2,8 @@
 
     starting → training → leaving → left → (go) → starting …          finished and failed end it
 
+or, where the ranks can enter another generation in memory, training all the time.
+
 It acts on facts and never waits for anybody for good: an order that the daemon gives, what rank 0 says in the run
 folder, how the step ends, and which nodes Slurm says the job holds.
 """
@@ -15,11 +17,14 @@ from collections.abc import Callable
 import msgspec
 
 from ones_slurm.elastic.allocation import Allocation
+from ones_slurm.elastic.crew import Crew
 from ones_slurm.elastic.launch import Generation, Script
+from ones_slurm.elastic.lending import announced
 from ones_slurm.elastic.link import Link
-from ones_slurm.elastic.runfolder import LEFT_CODE, GenerationLine, RunFolder
+from ones_slurm.elastic.rescale import Recruiter, Rescale
+from ones_slurm.elastic.runfolder import LEFT_CODE, GenerationLine, RunFolder, Word
 from ones_slurm.elastic.step import Step
-from ones_slurm.model.wire import Declined, Order, Phase, Progress, Sync
+from ones_slurm.model.wire import Declined, Lent, Order, Phase, Progress, Sync
 
 # Ours: quick beside a window of training (0.25 s), and nothing for the batch host.
 _LOOK_EVERY_S = 0.1
@@ -32,7 +37,11 @@ _MOST_NOTES = 16
 
 
 class Wrapper:
-    """One run of the batch script. `start` begins a generation; `leave_timeout_s` bounds each wait for somebody."""
+    """One run of the batch script. `start` begins a generation; `leave_timeout_s` bounds each wait for somebody.
+
+    `recruiter` starts further ranks where `start` returns a crew, whose world may change while it runs. `join` is the
+    command by which a companion enters.
+    """
 
     def __init__(
         self,
@@ -44,10 +53,17 @@ class Wrapper:
         save_signal: signal.Signals,
         leave_timeout_s: float,
         restarts: int = 0,
+        recruiter: Recruiter | None = None,
+        join: tuple[str, ...] = (),
     ) -> None:
         self._folder, self._script, self._allocation, self._start = folder, script, allocation, start
         self._save_signal, self._leave_timeout_s, self._restarts = save_signal, leave_timeout_s, restarts
+        self._recruiter, self._join = recruiter, join
         self._link = Link(None, "", self.describe)
+        self._rescale: Rescale | None = None
+        self._spoken: Word | None = None
+        self._before = Progress()
+        self._began_s = 0.0
         self._phase = Phase.STARTING
         self._sync_generation = 0
         self._running: Generation | None = None
@@ -72,16 +88,22 @@ class Wrapper:
         """The whole truth for the daemon."""
         running, word = self._running, self._folder.read_word()
         spoke = running is not None and word is not None and word.generation == running.number
+        live = bool(spoke and word and word.live and self._recruiter is not None)
+        companions = announced(self._folder) if live else []
         return Sync(
             phase=self._phase,
             generation=self._sync_generation,
             restarts=self._restarts,
             nodes=running.nodes if running else (),
-            ranks=running.ranks if running else 0,
+            ranks=(word.ranks if live and word else 0) or (running.ranks if running else 0),
             batch=(word.batch if spoke and word else 0) or (running.batch if running else 0),
             progress=word.progress if word else None,
             declined=self._declined,
+            live=live,
             pipeline=self._folder.read_pipeline(),
+            companions=tuple(Lent(companion.job_id, companion.nodes) for companion in companions),
+            folder=str(self._folder.path) if self._join else "",
+            join=self._join,
             notes=tuple([*self._notes, *(word.notes if word else ())][-_MOST_NOTES:]),
         )
 
@@ -114,33 +136,45 @@ class Wrapper:
         print(f"ones-run: {text}", file=sys.stderr, flush=True)
 
     def _train(self, generation: Generation) -> Generation | int:
-        """One generation; returns the next one, or the exit code."""
-        before = self._folder.begin_generation()
-        self._running = generation
+        """One generation, or several without a stop; returns the next one, or the exit code."""
+        self._before = self._folder.begin_generation()
+        self._running, self._spoken, self._rescale = generation, None, None
         self._say(Phase.STARTING, generation.number)
-        started_s = time.time()
+        self._began_s = time.time()
         step = self._start(generation)
         watch = _Leave(self._leave_timeout_s)
         while (code := step.poll()) is None:
             if self._terminated:
                 code = step.end()
                 break
-            self._watch(generation, step, watch)
+            self._watch(self._running, step, watch)
             time.sleep(_LOOK_EVERY_S)
-        why, following = self._after(generation, step, watch, code)
-        self._record(generation, before, started_s, why)
+        running = self._running
+        if isinstance(step, Crew):
+            step.keeper.close()
+        why, following = self._after(running, step, watch, code)
+        self._record(running, self._folder.read_word(), why)
         return following
 
     def _watch(self, generation: Generation, step: Step, watch: "_Leave") -> None:
-        """While the ranks run: begins, withdraws or gives up a leave."""
+        """While the ranks run: begins, withdraws or gives up a leave, or a change in memory."""
         word = self._folder.read_word()
         spoke = word is not None and word.generation == generation.number
+        if isinstance(step, Crew):
+            generation = self._look_at_crew(generation, step, word)
+            spoke = spoke or (word is not None and word.generation == generation.number)
+        if spoke:
+            self._spoken = word
         runs = spoke or (self._script.foreign and step.direct)
         if self._phase == Phase.STARTING and runs:
             self._say(Phase.TRAINING)
+        if self._rescale is not None:
+            return
         if watch.order is None:
             order = self._wanted(generation)
-            if order is not None and (runs or not self._script.foreign):
+            if order is not None and order.live and spoke and word is not None and word.live:
+                self._begin_rescale(order, generation, step)
+            elif order is not None and (runs or not self._script.foreign):
                 self._ask_to_leave(order, step, watch)
             return
         if word is not None and word.declined is not None and word.declined.generation == watch.order.generation:
@@ -150,6 +184,57 @@ class Wrapper:
             self._stay(watch, Declined(watch.order.generation, reason))
         elif not self._asked_to_save and not watch.signalled and self._link.latest() == (None, Phase.LEAVING):
             self._stay(watch, None)
+
+    def _begin_rescale(self, order: Order, generation: Generation, step: Step) -> None:
+        if not isinstance(step, Crew) or self._recruiter is None:
+            return
+        rescale = Rescale(order, generation, step, self._folder, self._leave_timeout_s)
+        declined = rescale.begin(self._allocation, self._recruiter)
+        if declined is not None:
+            self._decline(declined)
+            self._say(Phase.TRAINING)
+        else:
+            self._rescale = rescale
+
+    def _look_at_crew(self, generation: Generation, crew: Crew, word: Word | None) -> Generation:
+        """What became of the ranks, and of the order that they are to enter; returns the generation that runs."""
+        crew.look_at(announced(self._folder))
+        if word is None:
+            return generation
+        rescale = self._rescale
+        if rescale is not None:
+            declined = rescale.look(word)
+            withdrawn = not rescale.entered and self._link.latest() == (None, Phase.TRAINING)
+            if declined is not None or withdrawn:
+                rescale.give_up()
+                self._rescale = None
+                if declined is not None:
+                    self._decline(declined)
+                self._say(Phase.TRAINING)
+            elif rescale.entered:
+                generation = self._entering(rescale, generation, word)
+        if word.live and word.generation == generation.number:
+            before = self._spoken
+            crew.hear(word)
+            if before is not None and before.live and word.formation > before.formation and word.why:
+                self._note(f"going on from memory with {word.ranks} ranks: {word.why}")
+                self._say(Phase.TRAINING)
+            self._running = generation = msgspec.structs.replace(generation, nodes=word.nodes, world=word.ranks)
+        return generation
+
+    def _entering(self, rescale: Rescale, generation: Generation, word: Word) -> Generation:
+        """The new world trains; the daemon hears of it when those who left have ended."""
+        if generation.number != rescale.generation.number:
+            last = self._spoken
+            ended = Progress(step=word.first_step, samples=word.first_samples)
+            self._record(generation, last and msgspec.structs.replace(last, progress=ended), rescale.order.kind)
+            self._before, self._began_s = ended, time.time()
+            self._running = generation = rescale.generation
+            self._folder.clear_order()
+        if rescale.done:
+            self._rescale, self._declined = None, None
+            self._say(Phase.TRAINING, generation.number)
+        return generation
 
     def _ask_to_leave(self, order: Order, step: Step, watch: "_Leave") -> None:
         """By the run folder, or where the script knows nothing of us by a signal."""
@@ -180,12 +265,15 @@ class Wrapper:
     def _stay(self, watch: "_Leave", declined: Declined | None) -> None:
         """The order is declined, or was withdrawn: the ranks train on as they are."""
         if declined is not None:
-            self._declined = declined
-            self._note(f"order {declined.generation} is declined: {declined.reason}")
+            self._decline(declined)
         self._asked_to_save = False
         self._folder.clear_order()
         watch.order = None
         self._say(Phase.TRAINING)
+
+    def _decline(self, declined: Declined) -> None:
+        self._declined = declined
+        self._note(f"order {declined.generation} is declined: {declined.reason}")
 
     def _after(self, generation: Generation, step: Step, watch: "_Leave", code: int) -> tuple[str, Generation | int]:
         """Why a generation ended, and what follows."""
@@ -197,7 +285,8 @@ class Wrapper:
             kind = watch.order.kind if watch.order is not None else "left"
             number = watch.order.generation if watch.order is not None else generation.number
             return kind, self._wait_for_go(number, generation)
-        if code == 0:
+        done = word is not None and word.generation == generation.number and word.finished
+        if code == 0 or (code == LEFT_CODE and done):
             return "finished", 0
         if not self._terminated:
             time.sleep(_TERM_WITHIN_S)
@@ -267,9 +356,9 @@ class Wrapper:
             time.sleep(_LOOK_EVERY_S)
         return _TERMINATED_CODE
 
-    def _record(self, generation: Generation, before: Progress, started_s: float, why: str) -> None:
-        word = self._folder.read_word()
+    def _record(self, generation: Generation, word: Word | None, why: str) -> None:
         spoke = word is not None and word.generation == generation.number
+        before = self._before
         after = word.progress if word is not None and spoke else before
         line = GenerationLine(
             generation=generation.number,
@@ -278,7 +367,7 @@ class Wrapper:
             ranks=generation.ranks,
             batch=(word.batch if word is not None and spoke else 0) or generation.batch,
             lr_scale=generation.lr_scale,
-            started_s=started_s,
+            started_s=self._began_s,
             ended_s=time.time(),
             first_step=word.first_step if word is not None and spoke else before.step,
             last_step=after.step,

@@ -5,11 +5,15 @@ import pathlib
 import signal
 import sys
 import time
+from collections.abc import Mapping
 
 import click
+import msgspec
 
 from ones_slurm.elastic.allocation import Identity, NoAllocation, SlurmAllocation, identity, ranks_per_node
 from ones_slurm.elastic.companion import Base, Companion, start_step
+from ones_slurm.elastic.crew import Crew
+from ones_slurm.elastic.keeping import Keeper, has_torch
 from ones_slurm.elastic.launch import (
     Generation,
     Script,
@@ -18,12 +22,14 @@ from ones_slurm.elastic.launch import (
     signal_of,
     srun_line,
     step_environment,
+    team_environment,
 )
-from ones_slurm.elastic.lending import dismiss, join_command
+from ones_slurm.elastic.lending import Announcement, JoinWord, dismiss, invite, join_command
 from ones_slurm.elastic.link import Link
 from ones_slurm.elastic.pipeline_wish import pipeline_file
-from ones_slurm.elastic.runfolder import RunFolder
-from ones_slurm.elastic.step import LocalStep, SrunStep, Step
+from ones_slurm.elastic.rescale import Recruiter
+from ones_slurm.elastic.runfolder import RunFolder, Team
+from ones_slurm.elastic.step import LocalStep, SrunStep, Step, TaskedStep
 from ones_slurm.elastic.submitter import Submitter
 from ones_slurm.elastic.wrapper import Wrapper
 from ones_slurm.model.errors import OnesError, Unreachable, UsageError
@@ -111,6 +117,7 @@ class _Run:
         self._allocation = SlurmAllocation(self._job.job_id, os.environ) if self._job else NoAllocation()
         self._folder = RunFolder(folder or _default_folder(self._job))
         self._batch, self._ranks_per_node = batch, ranks_per_node
+        self._keeper: Keeper | None = None
         self._join = (
             join_command(sys.argv[0], self._job.job_id, self._folder, site_path(site_file)) if self._job else ()
         )
@@ -134,6 +141,8 @@ class _Run:
             save_signal=self._signal,
             leave_timeout_s=self._site.moves.leave_timeout_s,
             restarts=self._job.restarts if self._job else 0,
+            recruiter=Recruiter(self._start_newcomers, self._invite),
+            join=self._join,
         )
         if self._job is not None:
             client = Client(self._site.daemon)
@@ -183,7 +192,46 @@ class _Run:
         return srun_line(generation, self._site.launcher, rank_starter_beside(sys.argv[0]), command)
 
     def _start(self, generation: Generation) -> Step:
-        env = step_environment(
+        """The ranks that begin a run. Their store is kept here, unless they are one process that nobody can join."""
+        if self._script.foreign or not has_torch() or (self._job is None and generation.ranks == 1):
+            return self._step(generation, self._environment(generation))
+        self._keeper = Keeper(self._site.launcher.interface)
+        first = Team("0", generation.nodes, generation.ranks_per_node)
+        try:
+            return Crew(self._keeper, first, lambda team: self._step(generation, self._of_team(generation, team)))
+        except BaseException:
+            self._keeper.close()
+            raise
+
+    def _start_newcomers(self, generation: Generation, team: Team) -> TaskedStep:
+        """Further ranks in this allocation."""
+        here = msgspec.structs.replace(generation, nodes=team.nodes)
+        return self._step(here, self._of_team(generation, team, joining=True))
+
+    def _invite(self, generation: Generation, team: Team, lender: Announcement) -> None:
+        """Further ranks in a companion."""
+        word = JoinWord(
+            generation=generation.number,
+            nodes=team.nodes,
+            ranks_per_node=team.ranks_per_node,
+            command=tuple(self._script.for_generation(generation, self._folder)),
+            cwd=str(pathlib.Path.cwd()),
+            env=self._of_team(generation, team, joining=True),
+        )
+        invite(self._folder, lender.job_id, word)
+
+    def _of_team(self, generation: Generation, team: Team, *, joining: bool = False) -> dict[str, str]:
+        assert self._keeper is not None
+        return self._environment(generation) | team_environment(
+            team,
+            f"{self._keeper.address}:{self._keeper.port}",
+            joining=generation.number if joining else None,
+            first=max(generation.ranks - team.ranks, 0) if joining else 0,
+            world=generation.ranks,
+        )
+
+    def _environment(self, generation: Generation) -> dict[str, str]:
+        return step_environment(
             os.environ,
             generation,
             self._script,
@@ -192,10 +240,13 @@ class _Run:
             batch_host=self._job.batch_host if self._job else "",
             checkpoint_every_s=self._checkpoint_every_s,
         )
+
+    def _step(self, generation: Generation, env: Mapping[str, str]) -> TaskedStep:
         if self._job is not None:
             return SrunStep(self._line(generation), env)
+        foreign, ranks = self._script.foreign, generation.ranks
         try:
-            return LocalStep(self._line(generation), env, generation.ranks, foreign=self._script.foreign)
+            return LocalStep(self._line(generation), env, ranks, foreign=foreign, nodes=generation.nodes)
         except OSError as error:
             raise UsageError(f"cannot run {self._script.command[0]}: {error.strerror}") from error
 

@@ -25,11 +25,12 @@ from ones_slurm import elastic
 
 class Numbered(torch.utils.data.Dataset):
     def __init__(self):
+        self.own = int(os.environ.get("SAMPLES", "101"))
         chance = torch.Generator().manual_seed(3)
         self.x = torch.randn(101, 6, generator=chance)
         self.y = self.x.sum(1, keepdim=True) + 0.1 * torch.randn(101, 1, generator=chance)
     def __len__(self):
-        return 101
+        return self.own
     def __getitem__(self, index):
         return self.x[index], self.y[index], index
 
@@ -52,12 +53,19 @@ with (out / f"seen-{os.getpid()}-{job.world.rank}").open("a") as seen:
             own = index.tolist()[:loader.drawn.own]
             loss = torch.nn.functional.mse_loss(net(x.double()), y.double())
             time.sleep(pause_s)
-            print(json.dumps([epoch, own]), file=seen, flush=True)
+            print(json.dumps([epoch, own, job.steps, job.formation]), file=seen, flush=True)
             job.step(loss)
         job.report(loss=loss)
+        stop = pathlib.Path(os.environ.get("STOP", "/nowhere"))
+        if stop.exists() and epoch >= int(stop.read_text()):
+            break
+(out / f"sockets-{os.getpid()}").write_text(str(sum("socket:" in os.readlink(f"/proc/self/fd/{fd}")
+                                                    for fd in os.listdir("/proc/self/fd") if int(fd) > 3
+                                                    if os.path.exists(f"/proc/self/fd/{fd}"))))
 if job.world.rank == 0:
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "steps": job.steps,
-                "samples": job.samples, "lr": scheduler.get_last_lr(), "world": job.world.size}, out / "final.pt")
+                "samples": job.samples, "sizes": job._sizes, "epoch": epoch,
+                "lr": scheduler.get_last_lr(), "world": job.world.size}, out / "final.pt")
 """
 
 

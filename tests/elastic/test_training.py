@@ -34,10 +34,12 @@ def furthest_apart(one: dict[str, Any], other: dict[str, Any]) -> float:
 
 
 def seen_samples(out: pathlib.Path) -> dict[int, list[int]]:
+    """By epoch. A step that was begun in a world that broke, and done again in the next, counts as the latter."""
+    lines = [json.loads(line) for file in out.glob("seen-*") for line in file.read_text().splitlines()]
+    counts = {step: max(formation for _, _, at, formation in lines if at == step) for _, _, step, _ in lines}
     epochs: dict[int, list[int]] = {}
-    for file in out.glob("seen-*"):
-        for line in file.read_text().splitlines():
-            epoch, indices = json.loads(line)
+    for epoch, indices, step, formation in lines:
+        if formation == counts[step]:
             epochs.setdefault(epoch, []).extend(indices)
     return {epoch: sorted(indices) for epoch, indices in epochs.items()}
 
