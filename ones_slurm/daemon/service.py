@@ -157,7 +157,7 @@ class Service:
             lender=None if self._observe else lender_of(self._site, self._board),
             owner=self._owner,
         )
-        cluster = Experienced(cluster, self._journal, history=self._site.policy.history)
+        cluster = Experienced(cluster, self._journal, self._site.policy)
         if self._owner is not None:
             cluster = OwnJobs(cluster, self._owner)
         if self._observe:

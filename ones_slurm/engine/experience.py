@@ -11,6 +11,7 @@ from ones_slurm.engine.journal import Journal
 from ones_slurm.engine.records import Known
 from ones_slurm.model.cluster import ClusterView, JobState, JobView, Past, Speed
 from ones_slurm.model.plan import Action, Outcome
+from ones_slurm.model.settings import PolicyChoice
 from ones_slurm.model.sockets import Cluster, Event, Finished
 from ones_slurm.model.wire import Progress
 
@@ -22,15 +23,18 @@ SAME_WITHIN = 0.01
 MOST_SPEEDS, MOST_REPORTS, MOST_PAST = 64, 16, 200
 # The next report that is worth keeping comes a quarter further on (ours: a life is told in some sixteen).
 REPORT_EVERY = 1.25
+DEFAULT_CHOICE = PolicyChoice()
 
 
 class Experienced:
-    """Wraps a cluster whose views lack what jobs measured, and adds it; `history` adds ended jobs as well."""
+    """Wraps a cluster whose views lack what jobs measured, and adds it; `choice` says whether ended jobs as well, and
+    how much each job counts.
+    """
 
-    def __init__(self, cluster: Cluster, journal: Journal, *, history: bool = True) -> None:
-        self._cluster, self._journal, self._history = cluster, journal, history
+    def __init__(self, cluster: Cluster, journal: Journal, choice: PolicyChoice = DEFAULT_CHOICE) -> None:
+        self._cluster, self._journal, self._choice = cluster, journal, choice
         self._known = journal.known()
-        self._past = journal.past(MOST_PAST) if history else ()
+        self._past = journal.past(MOST_PAST) if choice.history else ()
         self._pauses = journal.pauses()
         self._moved = False
         self._heard: dict[str, int] = {}  # samples in the last report of each job, for one report counts once
@@ -90,14 +94,13 @@ class Experienced:
         self._journal.end_of(job_id, past, self.now())
         del self._known[job_id]
         self._heard.pop(job_id, None)
-        if self._history:
+        if self._choice.history:
             self._past = (*self._past, past)[-MOST_PAST:]
 
     def _told(self, job: JobView) -> JobView:
         known = self._known.get(job.job_id)
-        if known is None or job.speeds:
-            return job
-        return msgspec.structs.replace(job, speeds=known.speeds)
+        speeds = job.speeds or (known.speeds if known is not None else ())
+        return msgspec.structs.replace(job, speeds=speeds, weight=self._choice.weight(job.user, job.account))
 
 
 def learnt(known: Known, job: JobView, progress: Progress) -> Known:

@@ -85,6 +85,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     `live`: it changes its size while it trains; `can_grow`: nodes can be lent to it now. `lent` are those it has on
     loan, the oldest loan first; they are among `nodes` as well. The first node of a loan can only go with all of it.
     `recipe` names what the user runs (script and arguments); jobs of one user with equal ones will behave alike.
+    `weight` is how much the site lets it count against others, by its user and account.
     `pipeline` is the table of a pipeline job, whose sizes are whole replicas (the wish has their `devices`).
     """
 
@@ -117,6 +118,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     served_gpu_s: float = 0.0
     speeds: tuple[Speed, ...] = ()
     recipe: str = ""
+    weight: float = 1.0
     pipeline: Pipeline | None = None
     live: bool = False
     can_grow: bool = False

@@ -93,12 +93,19 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class PolicyChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which policy decides, and the seed of all its chance.
 
-    `history` lets it learn from ended jobs with the same user, script and arguments.
+    `history` lets it learn from ended jobs with the same user, script and arguments. A job counts as much as its user's
+    weight times its account's (1 where none is given): with 2, an hour of its waiting is as bad as two of others'.
     """
 
     name: str = "ones"
     seed: Whole = 1
     history: bool = True
+    user_weights: dict[str, Positive] = {}
+    account_weights: dict[str, Positive] = {}
+
+    def weight(self, user: str, account: str) -> float:
+        """How much a job of that user and account counts."""
+        return self.user_weights.get(user, 1.0) * self.account_weights.get(account, 1.0)
 
 
 class Daemon(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

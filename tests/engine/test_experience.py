@@ -12,6 +12,7 @@ from ones_slurm.engine.records import Run, Tick
 from ones_slurm.engine.replay import replay
 from ones_slurm.model.cluster import Move, Past, Speed
 from ones_slurm.model.plan import Outcome, Requeue, Status
+from ones_slurm.model.settings import PolicyChoice
 from ones_slurm.model.sockets import Changed, Finished
 from ones_slurm.model.wire import Progress
 from ones_slurm.policy.ones.policy import Ones
@@ -119,11 +120,18 @@ def test_who_finished_says_how_long_its_kind_is_and_who_vanished_only_how_fast(j
 
 
 def test_without_history_ended_jobs_are_forgotten(journal):
-    cluster = Experienced(Told(), journal, history=False)
+    cluster = Experienced(Told(), journal, PolicyChoice(history=False))
     looks(cluster, training(64, 128.0))
     cluster._cluster.seen = view()
     assert cluster.observe().past == ()
-    assert Experienced(Told(view()), journal, history=False).observe().past == ()
+    assert Experienced(Told(view()), journal, PolicyChoice(history=False)).observe().past == ()
+
+
+def test_a_job_counts_as_much_as_its_user_and_account_do(journal):
+    choice = PolicyChoice(user_weights={"ada": 2.0}, account_weights={"physics": 3.0})
+    both, neither = job("a", "c1", user="ada", account="physics"), job("b", "c2", user="bo", account="art")
+    seen = Experienced(Told(view(both, neither)), journal, choice).observe()
+    assert [one.weight for one in seen.jobs] == [6.0, 1.0]
 
 
 def test_a_long_life_is_told_in_few_reports_and_a_view_tells_of_few_jobs(journal):

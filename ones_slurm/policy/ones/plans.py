@@ -6,8 +6,8 @@ from ones_slurm.model.cluster import Allocation, ClusterView
 from ones_slurm.model.plan import Plan, Target
 from ones_slurm.policy.ones.goodput import Ints
 from ones_slurm.policy.ones.place import place
-from ones_slurm.policy.ones.rule import order_of, prices
 from ones_slurm.policy.ones.situation import Situation
+from ones_slurm.policy.ones.turns import order_of, prices
 from ones_slurm.policy.sizes import MAX_LR_SCALE, batch_at, shares, told
 
 # Another batch at an unchanged size changes too little below a tenth (ours: the engine has the same margin).

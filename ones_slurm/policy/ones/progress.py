@@ -48,6 +48,11 @@ class Share(msgspec.Struct, frozen=True):
     a: float
     b: float
 
+    @property
+    def doubt(self) -> float:
+        """Standard deviation of the logarithm of what is left over what is done: exact for this distribution."""
+        return float(np.sqrt(_trigamma(np.array([self.a, self.b])).sum()))
+
     def left(self, done: float) -> float:
         """Expected samples to come, when `done` are: done · E[1/ρ − 1] = done · b / (a − 1)."""
         return done * self.b / (max(self.a, LEAST_A) - 1.0)
@@ -203,3 +208,10 @@ def _digamma(x: Floats) -> Floats:
     shift = 1 / x + 1 / (x + 1) + 1 / (x + 2) + 1 / (x + 3) + 1 / (x + 4) + 1 / (x + 5)
     z = x + 6.0
     return np.log(z) - 1 / (2 * z) - 1 / (12 * z**2) + 1 / (120 * z**4) - 1 / (252 * z**6) - shift
+
+
+def _trigamma(x: Floats) -> Floats:
+    """The derivative of that again."""
+    shift = sum(1 / (x + more) ** 2 for more in range(6))
+    z = x + 6.0
+    return 1 / z + 1 / (2 * z**2) + 1 / (6 * z**3) - 1 / (30 * z**5) + shift

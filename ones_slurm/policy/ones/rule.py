@@ -10,24 +10,12 @@ import numpy as np
 from ones_slurm.policy.ones.goodput import Ints
 from ones_slurm.policy.ones.situation import Situation
 from ones_slurm.policy.ones.throughput import Floats
+from ones_slurm.policy.ones.turns import order_of, prices
 
 # A growth must bring the rest of the job below this part of its time, pause included; the less where a pause is long.
 GROW_BELOW, GROW_BELOW_CHEAP, CHEAP_MOVE_S = 0.7, 0.8, 5.0
 # A shrink must halve the priced cost.
 SHRINK_GAIN = 2.0
-ALPHA = 1.0
-
-
-def order_of(at: Situation) -> Ints:
-    """Jobs as they are served: by the least GPU time that is left, then as the view has them."""
-    return np.argsort(at.area, kind="stable")
-
-
-def prices(at: Situation, order: Ints, alpha: float = ALPHA) -> Floats:
-    """(J,) what a second on one unit costs a job in the waiting of those behind it."""
-    price = np.empty(len(order))
-    price[order] = alpha * np.arange(len(order) - 1, -1, -1) / max(at.capacity, 1)
-    return price
 
 
 def grow_below(at: Situation) -> Floats:

@@ -14,14 +14,13 @@ import numpy as np
 
 from ones_slurm.model.cluster import Allocation
 from ones_slurm.policy.ones.goodput import Ints
-from ones_slurm.policy.ones.rule import SHRINK_GAIN, grow_below, order_of, prices
+from ones_slurm.policy.ones.rule import SHRINK_GAIN, grow_below
 from ones_slurm.policy.ones.situation import Situation
 from ones_slurm.policy.ones.throughput import Floats
+from ones_slurm.policy.ones.turns import importance, order_of, overdue, prices
 
 # Waiting costs as much as running twice as long as at best (ours: the order of what a turn later costs).
 WAITING = 2.0
-# weight = (1 + place / 3)^-2: the first three jobs decide as much as all behind them (ours; long queues stay finite).
-WEIGHT_PLACES = 3.0
 # Where the rule has an answer, another one must be better by this part of the job's cost (ours: predictions err by
 # tenths, and without a margin each round finds one more improvement that is none).
 DEPARTURE = 0.3
@@ -88,11 +87,8 @@ def options_of(at: Situation, anchor: tuple[Ints, Ints] | None = None) -> Option
         away = stays & ~at_home  # the same size in another pool is a move like any other
         here = np.where(at_home, stay_cost[:, None], np.where(away, moved * SHRINK_GAIN, at_size)) / best[:, None]
         columns.append(np.where(at.may[:, pool, None], here, np.inf))
-    rank = np.empty(jobs, int)
-    rank[order] = np.arange(jobs)
-    weight = (1.0 + rank / WEIGHT_PLACES) ** -2.0
     options = Options(
-        cost=np.concatenate(columns, axis=1) * weight[:, None],
+        cost=np.concatenate(columns, axis=1) * importance(at)[:, None],
         units=np.concatenate([[0], np.tile(at.units, pools)]).astype(int),
         pool=np.concatenate([[-1], np.repeat(np.arange(pools), sizes)]).astype(int),
         pools=at.pools,
@@ -108,6 +104,7 @@ def options_of(at: Situation, anchor: tuple[Ints, Ints] | None = None) -> Option
         kept = cost[every, chosen]
         cost += depart[:, None]
         cost[every, chosen] = kept
+        cost[overdue(at) & (chosen > 0), 0] = np.inf
     cost[at.least > 0, 0] = np.inf
     fixed = at.fixed & (held > 0)
     cost[at.fixed] = np.inf  # who cannot be moved now has one option

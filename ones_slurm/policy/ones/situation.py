@@ -34,6 +34,10 @@ DENSE_SIZES = 16
 MAX_SERVED_GPU_S = 1e12
 # Samples a second of a job that holds GPUs on which no batch that is allowed would fit (ours: no division by zero).
 LEAST_RATE = 1e-6
+# Of a job that says nothing of its end: within a factor of e, two times in three (ours).
+UNKNOWN_DOUBT = 1.0
+# Weights beyond these are a slip of the pen (ours).
+MIN_WEIGHT, MAX_WEIGHT = 1e-3, 1e3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +70,9 @@ class Situation:
     fixed: Bools  # (J,) may not be moved now
     least: Ints  # (J,) units that it must have: whole nodes are taken from a running job only down to its minimum
     base: Floats  # (J,) base batch
+    weight: Floats  # (J,) how much the site lets it count
+    waited_s: Floats  # (J,) without any unit, since it was submitted
+    doubt: Floats  # (J,) standard deviation of the logarithm of what is left
 
     @property
     def capacity(self) -> int:
@@ -97,10 +104,10 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
     frame = _Frame(units, 0 if whole else per_node, past, network_of(past))
     rows = [_row(job, frame, int(held[j]), bounds[j], kinds.get((job.user, job.recipe))) for j, job in enumerate(jobs)]
     shape = (len(jobs), len(units))
-    columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * 8
+    columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * 9
     goodput, allowed, batch = (np.array(columns[at]).reshape(shape) for at in range(3))
     allowed = useful(np.where(allowed, goodput, 0.0))
-    left, rate, held_batch, known, base = (np.array(columns[at]) for at in range(3, 8))
+    left, rate, held_batch, known, base, doubt = (np.array(columns[at]) for at in range(3, 9))
     return Situation(
         jobs=jobs,
         whole_nodes=whole,
@@ -124,6 +131,9 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
         fixed=np.array([_is_fixed(job, view, usable) for job in jobs], bool) | ((held_in > 0).sum(axis=1) > 1),
         least=_least(allowed, np.array(units), held) if whole else np.zeros(len(jobs), int),
         base=base,
+        weight=np.array([bounded(job.weight, MIN_WEIGHT, MAX_WEIGHT) or 1.0 for job in jobs]),
+        waited_s=np.array([_waited_s(job, view.now_s) for job in jobs]),
+        doubt=doubt,
     )
 
 
@@ -138,8 +148,8 @@ class _Frame(NamedTuple):
 
 def _row(
     job: JobView, frame: _Frame, held: int, bounds: Bounds, kind: Kind | None
-) -> tuple[Floats, Bools, Floats, float, float, float, bool, float]:
-    """(goodput, allowed, batch) by size, what is left, goodput and batch at the held size, known, base batch."""
+) -> tuple[Floats, Bools, Floats, float, float, float, bool, float, float]:
+    """(goodput, allowed, batch) by size, what is left, goodput and batch at the held size, known, base batch, doubt."""
     units, per_node, past_jobs, _ = frame
     facts = facts_of(job, kind)
     past = kind.speeds if kind is not None else ()
@@ -153,33 +163,34 @@ def _row(
     if job.pipeline is not None and job.pipeline.steps:
         goodput, batch = pipeline_curve(facts, job.pipeline, sizes)
         most = max(MAX_RAMP * max((speed.gpus for speed in facts.speeds), default=0), first)
-        left = _left(job, facts, past_jobs, float(goodput.max(initial=0.0)))
+        left, doubt = _left(job, facts, past_jobs, float(goodput.max(initial=0.0)))
         rate = max(float(goodput[at]), LEAST_RATE) if held else 0.0
         allowed &= np.array(sizes[0]) <= most
-        return goodput, allowed, batch, left, rate, float(batch[at]), True, facts.limits.base
+        return goodput, allowed, batch, left, rate, float(batch[at]), True, facts.limits.base, doubt
     if not speeds and not past:
         goodput, batch = unknown_curve(sizes), np.full(len(units), float(job.batch))
         allowed &= np.array(sizes[0]) <= first
-        served = _served_gpu_s(job)
-        left = max(UNKNOWN_S, served)
-        return goodput, allowed, batch, left, goodput[at] if held else 0.0, float(job.batch), False, facts.limits.base
+        left = max(UNKNOWN_S, _served_gpu_s(job))
+        rate = goodput[at] if held else 0.0
+        return goodput, allowed, batch, left, rate, float(job.batch), False, facts.limits.base, 0.0
     model = fit_speeds(speeds, past, frame.network)
     most = max(MAX_RAMP * model.most_gpus, first)
     goodput, batch = known_curve(facts, model, sizes)
     allowed &= np.array(sizes[0]) <= most
-    left = _left(job, facts, past_jobs, float(goodput.max(initial=0.0)))
+    left, doubt = _left(job, facts, past_jobs, float(goodput.max(initial=0.0)))
     rate = max(float(goodput[at]), LEAST_RATE) if held else 0.0
-    return goodput, allowed, batch, left, rate, float(batch[at]), True, facts.limits.base
+    return goodput, allowed, batch, left, rate, float(batch[at]), True, facts.limits.base, doubt
 
 
-def _left(job: JobView, facts: Facts, past: tuple[Past, ...], fastest: float) -> float:
-    """Samples to come: as the job says, or by its curve where it does not know its end, or as many as are done."""
+def _left(job: JobView, facts: Facts, past: tuple[Past, ...], fastest: float) -> tuple[float, float]:
+    """(samples to come, doubt): as the job says, or by its curve where it says nothing, or as many as are done."""
     if facts.left is not None:
-        return facts.left
+        return facts.left, 0.0
     curve = curve_of(job.progress) if job.progress is not None else None
-    return (
-        fit_predictor(past).share(curve).left(facts.done) if curve is not None else max(facts.done, UNKNOWN_S * fastest)
-    )
+    if curve is None:
+        return max(facts.done, UNKNOWN_S * fastest), UNKNOWN_DOUBT
+    share = fit_predictor(past).share(curve)
+    return share.left(facts.done), share.doubt
 
 
 def _from_progress(job: JobView, facts: Facts) -> tuple[Speed, ...]:
@@ -269,6 +280,13 @@ def _served_gpu_s(job: JobView, now_s: float | None = None) -> float:
         job.gpus * max((now_s or 0.0) - job.start_s, 0.0) if now_s is not None and job.start_s is not None else 0.0
     )
     return min((bounded(job.served_gpu_s, 0.0, MAX_SERVED_GPU_S) or 0.0) + present, MAX_SERVED_GPU_S)
+
+
+def _waited_s(job: JobView, now_s: float) -> float:
+    """Its life less the time that it must have run for to be served as much as it was."""
+    ran_s = max(now_s - job.start_s, 0.0) if job.start_s is not None and (job.nodes or job.allocation) else 0.0
+    most = max((speed.gpus for speed in job.speeds), default=1)
+    return min(max(now_s - job.submit_s - ran_s - _served_gpu_s(job) / max(most, 1), 0.0), MAX_SERVED_GPU_S)
 
 
 def _least_left(now_s: float, jobs: Sequence[JobView]) -> Floats:
