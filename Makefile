@@ -8,7 +8,7 @@ export OMP_NUM_THREADS := 1
 CHECKERS := shellcheck lua-check
 TESTED_WITH := gcc libc6-dev libslurm-dev chromium fonts-dejavu-core
 
-.PHONY: venv packages demo test quick check bench fuzz dist clean
+.PHONY: venv packages demo test quick check bench bench-rescale soak fuzz dist clean
 
 venv:
 	@tools/bootstrap
@@ -48,6 +48,14 @@ dist: venv
 	@$(PY) tools/share.py
 	$(PY) -m build --no-isolation --outdir dist . >/dev/null
 	@ls -l dist
+
+# What a change of size costs: in memory, by a requeue, and by torchrun's elastic restart.
+bench-rescale: packages
+	$(PY) -m benchmarks.run rescale
+
+# Two hundred changes of size and deaths in a row, drawn by chance.
+soak: venv
+	ONES_CHANGES=200 $(PY) -m pytest -n 0 -q -s tests/elastic/test_live_random.py
 
 clean:
 	rm -rf build dist share *.egg-info

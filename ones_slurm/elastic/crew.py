@@ -173,8 +173,11 @@ class Crew:
         self.keeper.close()
         if self.cause is None and self._waiting_s is not None:
             self.cause = self._deaths[0]
+        bad = [code for code in codes if code not in (0, LEFT_CODE)]
         if self.cause is not None:
-            return max([code for code in codes if code not in (0, LEFT_CODE)], default=_KILLED_CODE)
+            return max(bad, default=_KILLED_CODE)
+        if bad and not self._gone:
+            return max(bad)  # not one task came to run
         # Of tasks that end with 0, srun says nothing.
         started = sum(team.ranks for team in self._teams.values() if team.name in self._steps)
         return 0 if len(self._gone) < started else LEFT_CODE

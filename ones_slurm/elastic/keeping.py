@@ -31,7 +31,12 @@ class Keeper:
                 stdin=subprocess.PIPE,
                 pass_fds=[listening.fileno()],
                 process_group=0,
-                env={**os.environ, "PYTHONPATH": f"{_PACKAGE}:{os.environ.get('PYTHONPATH', '')}"},
+                # torch warns of each client whose host has no name.
+                env={
+                    **os.environ,
+                    "TORCH_CPP_LOG_LEVEL": "ERROR",
+                    "PYTHONPATH": f"{_PACKAGE}:{os.environ.get('PYTHONPATH', '')}",
+                },
             )
 
     def died(self, name: str, how: str) -> None:

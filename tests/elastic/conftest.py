@@ -47,7 +47,7 @@ job = elastic.init(model, optimizer, scheduler, seed=5)
 loader = job.loader(Numbered(), batch_size=13, shuffle=True, num_workers=int(os.environ.get("WORKERS", "0")))
 net = job.wrap(model)
 pause_s = float(os.environ.get("PAUSE_S", "0"))
-with (out / f"seen-{os.getpid()}-{job.world.rank}").open("a") as seen:
+with (out / f"seen-{os.environ.get('ONES_NODE')}-{os.getpid()}").open("a") as seen:
     for epoch in job.epochs(int(os.environ.get("EPOCHS", "4"))):
         for x, y, index in loader:
             own = index.tolist()[:loader.drawn.own]

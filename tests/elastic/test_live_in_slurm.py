@@ -76,13 +76,13 @@ class LabJob:
         word = json.loads((self.home / "ones-runs" / self.id / "progress.json").read_text())
         return int(word["progress"]["step"])
 
-    def pids(self) -> set[int]:
-        """The processes that wrote down a sample in the last steps."""
-        found = set()
+    def pids(self) -> set[str]:
+        """The processes that wrote down a sample in the last steps, as `node-pid`."""
+        found, step = set(), self.step
         for path in self.orders.glob("seen-*"):
             last = json.loads(path.read_text().splitlines()[-1])
-            if last[2] >= self.step - 3:
-                found.add(int(path.name.split("-")[1]))
+            if last[2] >= step - 5:
+                found.add(path.name.removeprefix("seen-"))
         return found
 
     def until(self, fact: Callable[[], object], within_s: float = 300) -> None:
@@ -101,7 +101,7 @@ class LabJob:
 
 
 def test_it_is_shrunk_in_place_grown_again_and_loses_a_node_while_the_batch_hosts_processes_live_on(lab: Lab) -> None:
-    job = LabJob(lab, "-N3", "--gres=gpu:2")
+    job = LabJob(lab, "-N3", "--ntasks-per-node=2", "--gres=gpu:2")
     job.trains_at(6)
     first = job.slurm("squeue", "-h", "-j", job.id, "-o", "%B").strip()
     others = [node for node in ("c1", "c2", "c3") if node != first]
