@@ -66,7 +66,7 @@ def groups(db: sqlite3.Connection, by: str, begin_s: float, end_s: float, now_s:
     counts = {
         row[0]: row[1:]
         for row in db.execute(
-            f"select {job_key} as key, count(*), sum(end_s >= since and end_s < till) "
+            f"select {job_key} as key, count(*), sum(end_s >= since and end_s < before) "
             "from chosen join jobs using (job, job_id, user) "
             "join spans on since <= coalesce(end_s, :now) and till > submit_s where base = '' group by key",
             at,
@@ -75,7 +75,7 @@ def groups(db: sqlite3.Connection, by: str, begin_s: float, end_s: float, now_s:
     took: dict[str, list[float]] = {}
     for key, took_s in db.execute(
         f"select {job_key} as key, end_s - submit_s from chosen join jobs using (job, job_id, user) "
-        "join spans on end_s >= since and end_s < till where base = ''"
+        "join spans on end_s >= since and end_s < before where base = ''"
     ):
         took.setdefault(key, []).append(took_s)
     return [
@@ -115,15 +115,18 @@ def _keys(by: str) -> tuple[str, str]:
 def _spans(db: sqlite3.Connection, by: str, begin_s: float, end_s: float) -> None:
     """The times to add up in: one, or the days with their names, from midnight to midnight in local time."""
     db.execute("drop table if exists temp.spans")
-    db.execute("create temp table spans(since integer primary key, till integer not null, label text not null)")
-    last_s = math.floor(end_s) + 1  # what ends with the time asked for lies in it
-    spans = [(math.floor(begin_s), last_s, "")]
+    db.execute("create temp table spans(since integer primary key, till integer, before integer, label text)")
+    begin, end = math.floor(begin_s), math.ceil(end_s)
+    spans = [(begin, end, "")]
     if by == "day":
         spans = []
         day = datetime.fromtimestamp(max(begin_s, end_s - _MOST_DAYS * 86400)).date()
-        while (since := datetime.combine(day, time(0)).timestamp()) < end_s:
+        while (since_s := datetime.combine(day, time(0)).timestamp()) < end_s:
+            till_s = datetime.combine(day + timedelta(days=1), time(0)).timestamp()
+            spans.append((max(math.floor(since_s), begin), min(math.ceil(till_s), end), day.isoformat()))
             day += timedelta(days=1)
-            till = datetime.combine(day, time(0)).timestamp()
-            label = (day - timedelta(days=1)).isoformat()
-            spans.append((max(math.floor(since), math.floor(begin_s)), min(math.ceil(till), last_s), label))
-    db.executemany("insert into spans values (?, ?, ?)", spans)
+    # What ends at the very end of the time asked for has finished in it.
+    db.executemany(
+        "insert into spans values (?, ?, ?, ?)",
+        [(since, till, till + (till == end), label) for since, till, label in spans],
+    )

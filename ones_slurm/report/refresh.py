@@ -27,25 +27,25 @@ def refresh(ledger: Ledger, client: SlurmClient, selection: Selection, *, now_s:
     """Has all that a report on this selection needs in the ledger."""
     user = selection.users[0] if len(selection.users) == 1 else None
     if selection.job_ids:
-        rows = client.accounting(since_s=0, job_ids=_numbers(selection.job_ids), user=user)
-        ledger.take([*rows, *_companions(client, rows)], read_s=now_s)
+        asked = client.accounting(since_s=0, job_ids=_numbers(selection.job_ids), user=user)
+        ledger.take([*asked, *_companions(client, asked)], read_s=now_s)
         return
     whose = user or ""
     covered = ledger.covered(whose)
     long_ago = selection.until_s is not None and covered is not None and selection.until_s < covered[1] - OVERLAP_S
     if long_ago and covered is not None and covered[0] <= selection.since_s:
         return
-    windows = _missing(covered, selection.since_s, now_s)
-    found: dict[str, float] = {}
-    rows = []
-    for from_s, to_s in windows:
-        for row in client.accounting(since_s=from_s, until_s=to_s, user=user):
-            rows.append(row)
-            number = _number(row.job_id)
-            if row.submit_s < from_s + _GAP_S or number in found:
-                found[number] = min(found.get(number, row.submit_s), row.submit_s)
+    rows: list[AccountingRow] = []
+    begun_before: set[str] = set()
+    for from_s, to_s in _missing(covered, selection.since_s, now_s):
+        window = client.accounting(since_s=from_s, until_s=to_s, user=user)
+        rows += window
+        # Behind a time that is known the earlier rows are in the ledger already.
+        is_known = covered is not None and covered[0] + _GAP_S <= from_s <= covered[1]
+        if not is_known:
+            begun_before |= {_number(row.job_id) for row in window if row.submit_s < from_s + _GAP_S}
     seen = {_number(row.job_id) for row in rows}
-    begun_before = {number for number in found if not ledger.knows(int(number))}
+    begun_before = {number for number in begun_before if not ledger.knows(int(number))}
     ended_late = {str(number) for number in ledger.going_on(user)} - seen
     for ids in _in_pieces(sorted(begun_before | ended_late, key=int)):
         rows += client.accounting(since_s=0, job_ids=ids, user=user)
