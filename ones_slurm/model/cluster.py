@@ -40,7 +40,8 @@ class NodeView(msgspec.Struct, frozen=True):
 class Speed(msgspec.Struct, frozen=True):
     """What a job measured at one shape: seconds a step, of which `sync_s` exchanging gradients.
 
-    `local_batch` is the number of samples in one forward and backward pass on one GPU.
+    `local_batch` is the number of samples in one forward and backward pass on one GPU; `gpu_type` is empty where GPUs
+    of several types took part or nobody said.
     """
 
     nodes: int
@@ -48,6 +49,7 @@ class Speed(msgspec.Struct, frozen=True):
     local_batch: int
     step_s: float
     sync_s: float
+    gpu_type: str = ""
 
 
 class Move(msgspec.Struct, frozen=True):

@@ -275,19 +275,23 @@ class ImaginedCluster:
         return min((self._speeds.get(self.nodes[name].gpu_type, 1.0) for name, _ in job.allocation), default=1.0)
 
     def _measure(self, job: Job) -> None:
-        speed = job.truth.measured() if job.talks else None
-        if speed is None:
+        truth = job.truth.measured() if job.talks else None
+        if truth is None:
             return
+        types = {self.nodes[name].gpu_type for name, _ in job.allocation}
+        speed = msgspec.structs.replace(
+            truth,
+            step_s=truth.step_s / job.pace,
+            sync_s=truth.sync_s / job.pace,
+            gpu_type=types.pop() if len(types) == 1 else "",
+        )
         others = tuple(known for known in job.speeds if not _same_shape(speed, known))
         if len(others) < len(job.speeds) and not self._speeds:
             return
         if not job.speeds:
             self.tell(job, "measured")
         # On GPUs of another type the same shape has another speed, and the latest counts.
-        job.speeds = (
-            *others,
-            msgspec.structs.replace(speed, step_s=speed.step_s / job.pace, sync_s=speed.sync_s / job.pace),
-        )
+        job.speeds = (*others, speed)
 
     def _next_turn(self, job: Job) -> None:
         self._clock.at(

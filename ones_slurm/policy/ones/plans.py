@@ -38,8 +38,8 @@ def plan_of(
                 batch=batch,
                 lr_scale=lr_scale,
                 allocation=allocation,
-                reason=_reason(at, j, size),
-                numbers=_numbers(at, j, size, float(price[j]), int(rank[j])),
+                reason=_reason(at, j, size, int(pools[j])),
+                numbers=_numbers(at, j, size, int(pools[j]), (float(price[j]), int(rank[j]))),
             )
         )
     return Plan(tuple(targets))
@@ -58,13 +58,14 @@ def placed(view: ClusterView, at: Situation, sizes: Ints, pools: Ints) -> dict[s
     return allocations
 
 
-def left_s(at: Situation, j: int, size: int) -> float:
-    """Predicted seconds until the job ends at that size; infinite for none."""
+def left_s(at: Situation, j: int, size: int, pool: int = -1) -> float:
+    """Predicted seconds until the job ends at that size in a pool, or where it is; infinite for none."""
     if not size:
         return float("inf")
-    if size == at.held[j]:
+    stays = pool < 0 or bool(at.held_in[j, pool])
+    if size == at.held[j] and stays:
         return float(at.left[j] / at.held_rate[j])
-    rate = float(at.goodput[j, int(np.searchsorted(at.units, size))])
+    rate = float(at.goodput[j, int(np.searchsorted(at.units, size))] * at.pace[pool])
     return float(at.left[j]) / rate if rate > 0.0 else float("inf")
 
 
@@ -85,14 +86,14 @@ def _batch(at: Situation, j: int, size: int) -> tuple[int, float]:
     return batch, min(max(batch / float(at.base[j]), 1e-3), MAX_LR_SCALE)
 
 
-def _reason(at: Situation, j: int, size: int) -> str:
+def _reason(at: Situation, j: int, size: int, pool: int) -> str:
     held = int(at.held[j])
     what = "nodes" if at.whole_nodes else "GPUs"
     if not size:
         return "waits: jobs with less GPU time left come first" + (", so it gives up its place" if held else "")
     if not at.known[j]:
         return f"starts on {size} {what} to be measured" if not held else f"keeps {size} {what} until it is measured"
-    ends = _span(left_s(at, j, size))
+    ends = _span(left_s(at, j, size, pool))
     if not held:
         return f"starts on {size} {what} and should need {ends}"
     if size == held:
@@ -106,10 +107,10 @@ def _span(seconds: float) -> str:
     return f"{seconds / 60.0:.0f} min" if seconds < 7200.0 else f"{seconds / 3600.0:.1f} h"
 
 
-def _numbers(at: Situation, j: int, size: int, price: float, rank: int) -> dict[str, float]:
+def _numbers(at: Situation, j: int, size: int, pool: int, turn: tuple[float, int]) -> dict[str, float]:
     held = int(at.held[j])
     moves = size != held
-    before_s, after_s = left_s(at, j, held), left_s(at, j, size)
+    before_s, after_s = left_s(at, j, held), left_s(at, j, size, pool)
     return told(
         size=size,
         held=held,
@@ -118,6 +119,8 @@ def _numbers(at: Situation, j: int, size: int, price: float, rank: int) -> dict[
         gain_s=before_s - after_s if held and size else None,
         move_cost_gpu_s=float(at.shrink_s[j] if size < held else at.move_s[j]) * size if moves else 0.0,
         area_gpu_s=float(at.area[j]),
-        price=price,
-        rank=rank,
+        price=turn[0],
+        rank=turn[1],
+        weight=float(at.weight[j]),
+        waited_s=float(at.waited_s[j]),
     )

@@ -44,6 +44,7 @@ class _Serving:
             self.held_s = np.where(at.held > 0, at.left / at.held_rate, np.inf)
         self.cost = (1.0 + self.price[:, None] * at.units) * self.time_s
         self.below = grow_below(at)
+        self.alike = bool((at.pace == at.pace[0]).all())  # the pools, but for what they hold
         self.given = np.where(at.fixed, at.held, at.least)
         self.pool = np.where(at.held > 0, at.held_in.argmax(axis=1), -1)
         self.free = at.pools - at.held_in[at.fixed].sum(axis=0)
@@ -61,7 +62,7 @@ class _Serving:
                 break
             pool = int(self.pool[j]) if self.at.least[j] else self._pool_for(j)
             free = int(self.free[pool]) if pool >= 0 else 0
-            size = max(self._size(j, free), int(self.at.least[j]))
+            size = max(self._size(j, free, pool), int(self.at.least[j]))
             if size < self.at.held[j]:
                 shrunk.append(j)
             self._give(j, pool, size)
@@ -69,12 +70,17 @@ class _Serving:
         return self.given, np.where(self.given > 0, self.pool, -1)
 
     def _pool_for(self, j: int) -> int:
-        """Where it is now, if what it holds can stay; else where the most is free."""
+        """Where it is now, if what it holds can stay; else where it is best, or else the most is free."""
         pool = int(self.pool[j])
         if pool >= 0 and self.free[pool] >= min(int(self.at.held[j]), 1):
             return pool
         free = np.where(self.at.may[j], self.free, 0)
-        best = int(free.argmax())
+        if self.alike:
+            best = int(free.argmax())
+        else:
+            within = self.at.units[None, :] <= free[:, None]
+            cost = np.where(within, self.cost[j], np.inf).min(axis=1) / self.at.pace
+            best = int(np.lexsort((-free, cost))[0])
         return best if free[best] > 0 else -1
 
     def _give(self, j: int, pool: int, size: int) -> None:
@@ -83,7 +89,7 @@ class _Serving:
         if size:
             self.free[pool] -= size
 
-    def _size(self, j: int, free: int) -> int:
+    def _size(self, j: int, free: int, pool: int) -> int:
         at, held = self.at, int(self.at.held[j])
         most = int(np.searchsorted(at.units, free, side="right"))
         best = int(np.argmin(self.cost[j, :most])) if most else 0
@@ -92,10 +98,11 @@ class _Serving:
         size = int(at.units[best])
         if not held or size == held or held > free:
             return size
+        new_s = float(self.time_s[j, best] / at.pace[pool])
         if size > held:
-            return size if self._grows(j, float(self.time_s[j, best]), float(self.held_s[j])) else held
+            return size if self._grows(j, new_s, float(self.held_s[j])) else held
         now = (1.0 + self.price[j] * held) * self.held_s[j]
-        return size if now >= SHRINK_GAIN * (1.0 + self.price[j] * size) * self.time_s[j, best] else held
+        return size if now >= SHRINK_GAIN * (1.0 + self.price[j] * size) * new_s else held
 
     def _grows(self, j: int, new_s: float, held_s: float) -> bool:
         return bool(self.at.move_s[j] + new_s < self.below[j] * held_s)
@@ -119,8 +126,9 @@ class _Serving:
                 continue
             best = int(np.argmin(np.where(reach, self.time_s[j], np.inf)))
             stays = given == at.held[j]
-            now_s = float(self.held_s[j] if stays else self.time_s[j, int(np.searchsorted(at.units, given))])
-            new_s = float(self.time_s[j, best])
+            anew_s = self.time_s[j, int(np.searchsorted(at.units, given))] / at.pace[self.pool[j]]
+            now_s = float(self.held_s[j] if stays else anew_s)
+            new_s = float(self.time_s[j, best] / at.pace[self.pool[j]])
             if self._grows(j, new_s, now_s) if stays else new_s < now_s:
                 self.free[self.pool[j]] -= int(at.units[best]) - given
                 self.given[j] = int(at.units[best])

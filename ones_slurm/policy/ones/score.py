@@ -26,6 +26,8 @@ WAITING = 2.0
 DEPARTURE = 0.3
 # A node more than needed costs a job so much of its time (ours: profiles show 10 to 50 % between one node and two).
 SPLIT = 0.2
+# One switch more on its way, so much (ours: links between racks are commonly shared by some four times as many).
+CROSSED = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +74,14 @@ def options_of(at: Situation, anchor: tuple[Ints, Ints] | None = None) -> Option
     priced = 1.0 + price[:, None] * at.units  # (J, S)
     runs = at.held > 0
     smaller = runs[:, None] & (at.units < at.held[:, None])
-    moved = priced * (time_s + np.where(smaller, at.shrink_s[:, None], at.move_s[:, None]))
+    pause = np.where(smaller, at.shrink_s[:, None], at.move_s[:, None])
     inertia = np.where(at.units > at.held[:, None], 1.0 / grow_below(at)[:, None], SHRINK_GAIN)
-    at_size = np.where(runs[:, None], moved * inertia, moved)
     stays = runs[:, None] & (at.units == at.held[:, None])
     stay_cost = (1.0 + price * at.held) * held_s
-    best = np.minimum(moved.min(axis=1, initial=np.inf), np.where(runs, stay_cost, np.inf))
+    fastest = np.where(at.may, at.pace, 0.0).max(axis=1, initial=0.0)  # of the pools that it may be in
+    with np.errstate(divide="ignore"):
+        anew = priced * (time_s / np.where(fastest > 0.0, fastest, 1.0)[:, None] + pause)
+    best = np.minimum(anew.min(axis=1, initial=np.inf), np.where(runs, stay_cost, np.inf))
     best = np.where(np.isfinite(best) & (best > 0.0), best, 1.0)
     home = np.where(runs, at.held_in.argmax(axis=1), -1) if pools else np.full(jobs, -1)
     ratio = np.where(runs, stay_cost / best, 1.0)
@@ -85,6 +89,8 @@ def options_of(at: Situation, anchor: tuple[Ints, Ints] | None = None) -> Option
     for pool in range(pools):
         at_home = stays & (home == pool)[:, None]
         away = stays & ~at_home  # the same size in another pool is a move like any other
+        moved = priced * (time_s / at.pace[pool] + pause)
+        at_size = np.where(runs[:, None], moved * inertia, moved)
         here = np.where(at_home, stay_cost[:, None], np.where(away, moved * SHRINK_GAIN, at_size)) / best[:, None]
         columns.append(np.where(at.may[:, pool, None], here, np.inf))
     options = Options(
@@ -113,7 +119,7 @@ def options_of(at: Situation, anchor: tuple[Ints, Ints] | None = None) -> Option
 
 
 def placing_cost(at: Situation, options: Options, choice: Ints, allocations: Mapping[str, Allocation]) -> float:
-    """What the places add: pauses of jobs that keep their size and must change GPUs, and nodes more than needed."""
+    """What the places add: pauses of jobs that keep their size and must change GPUs, needless nodes, racks."""
     total = 0.0
     every = zip(at.jobs, choice.tolist(), strict=True)
     for j, (job, option) in enumerate(every):
@@ -124,5 +130,6 @@ def placing_cost(at: Situation, options: Options, choice: Ints, allocations: Map
         if option == options.held[j] and allocation != job.allocation:
             total += share * (SHRINK_GAIN - 1.0 + at.move_s[j] * at.held_rate[j] / max(at.left[j], 1e-9))
         needed = -(-int(options.units[option]) // at.per_node)
-        total += share * SPLIT * max(len(allocation) - needed, 0)
+        racks = {at.racks[name] for name, _ in allocation}
+        total += share * (SPLIT * max(len(allocation) - needed, 0) + CROSSED * max(len(racks) - 1, 0))
     return total

@@ -6,7 +6,7 @@ A *unit* is what is handed out: a GPU where single ones can be given, else a who
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,9 +44,9 @@ MIN_WEIGHT, MAX_WEIGHT = 1e-3, 1e3
 class Situation:
     """Jobs in the order of the view; J jobs, S sizes in rising order.
 
-    `left` is in seconds times `goodput`; `usable` marks the sizes that a job may be given and that are worth their
-    GPUs, `held` is in units and `held_rate` the goodput there. `move_s` is what a growth costs, `shrink_s` what
-    becoming smaller does; `known` says that the job or some other of its kind was measured.
+    `left` is in seconds times `goodput`, which is that of average GPUs; `usable` marks the sizes that a job may be
+    given and that are worth their GPUs, `held` is in units and `held_rate` the goodput there. `move_s` is what a growth
+    costs, `shrink_s` what becoming smaller does; `known` says that the job or some other of its kind was measured.
     """
 
     jobs: tuple[JobView, ...]
@@ -56,6 +56,8 @@ class Situation:
     may: Bools  # (J, P) where a job may run
     held_in: Ints  # (J, P) units that it holds there
     nodes_of: tuple[frozenset[str], ...]  # (P) the names of the nodes in each pool
+    pace: Floats  # (P,) speed of the GPUs there, against that of `goodput`
+    racks: Mapping[str, str]  # of each node
     units: Ints  # (S,)
     goodput: Floats  # (J, S)
     usable: Bools  # (J, S)
@@ -108,6 +110,8 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
     goodput, allowed, batch = (np.array(columns[at]).reshape(shape) for at in range(3))
     allowed = useful(np.where(allowed, goodput, 0.0))
     left, rate, held_batch, known, base, doubt = (np.array(columns[at]) for at in range(3, 9))
+    pace = _paces(view, nodes_of, frame.network)
+    rate = rate * np.where(held > 0, pace[held_in.argmax(axis=1)], 1.0)
     return Situation(
         jobs=jobs,
         whole_nodes=whole,
@@ -116,6 +120,8 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
         may=may,
         held_in=held_in,
         nodes_of=nodes_of,
+        pace=pace,
+        racks={node.name: node.rack for node in view.nodes},
         units=np.array(units),
         goodput=goodput,
         usable=allowed,
@@ -245,6 +251,13 @@ def _pools(
             held_in[j, int(np.argmax(np.where(may[j], pools, -1)))] += max(job.move.nodes - int(held_in[j].sum()), 0)
     nodes_of = tuple(frozenset(name for name, at in pool_of.items() if at == p) for p in range(len(pools)))
     return pools, may | (held_in > 0), held_in, nodes_of
+
+
+def _paces(view: ClusterView, nodes_of: Sequence[frozenset[str]], network: Network) -> Floats:
+    """(P,) where a pool holds GPUs of one type; pools of mixed ones count as average."""
+    types = {node.name: node.gpu_type for node in view.nodes}
+    found = [{types[name] for name in names} for names in nodes_of]
+    return np.array([network.pace(one.pop()) if len(one) == 1 else 1.0 for one in found] or [1.0])
 
 
 def _bounds(job: JobView, view: ClusterView, capacity: int) -> Bounds:

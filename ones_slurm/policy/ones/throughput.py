@@ -38,13 +38,18 @@ class Network(msgspec.Struct, frozen=True):
     """What all jobs of a site share: `factors` is how much slower the exchange is, by the logarithm of the `nodes`.
 
     `crossing` is how much slower it is between nodes than within one; both are logarithms. `gamma` is the usual
-    overlap.
+    overlap. `paces` is how fast each type of GPU is, against the average one; all others count as that.
     """
 
     nodes: tuple[float, ...] = ()
     factors: tuple[float, ...] = ()
     crossing: float | None = None
     gamma: float = 0.0
+    paces: tuple[tuple[str, float], ...] = ()
+
+    def pace(self, gpu_type: str) -> float:
+        """The speed of that type of GPU."""
+        return dict(self.paces).get(gpu_type, 1.0)
 
     def slower(self, nodes: Floats) -> Floats:
         """The factor on exchange times over so many nodes."""
@@ -100,6 +105,9 @@ def fit_speeds(
         np.array([getattr(speed, name) for speed in both], float)
         for name in ("nodes", "gpus", "local_batch", "step_s", "sync_s")
     )
+    if network.paces:  # as if all had run on the average GPU
+        pace = np.array([network.pace(speed.gpu_type) for speed in both])
+        step, sync = step * pace, sync * pace
     constant, per_sample = _fit_compute(local, step - sync, weight)
     compute = constant + per_sample * local
     step = np.maximum(step, compute * (1.0 + 1e-9))
