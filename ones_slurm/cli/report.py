@@ -155,9 +155,8 @@ def command(
         if html is not None:
             from ones_slurm.cli.report_page import write_page
 
-            everybody = not (selection.users or selection.accounts or selection.partitions or selection.job_ids)
             until_s = book.until_s if now_s is None else now_s
-            write_page(html, found, book.rows(selection), settings, now_s=until_s, everybody=everybody, journal=opened)
+            write_page(html, found, book, selection, settings, now_s=until_s, journal=opened)
         elif by == "job":
             from ones_slurm.report.columns import job_lines
 

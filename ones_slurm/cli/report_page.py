@@ -3,55 +3,57 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ones_slurm.engine.journal import Journal
+    from ones_slurm.model.cluster import ClusterView
     from ones_slurm.model.settings import Site
+    from ones_slurm.report.ledger import Ledger
     from ones_slurm.report.page_data import Comparison
     from ones_slurm.report.segments import JobHistory
+    from ones_slurm.report.selection import Selection
     from ones_slurm.slurm.client import AccountingRow
 
-# Ours: a simulation of more takes minutes; `ones sim whatif` has the patience.
-MOST_SIMULATED = 20000
+# Ours: half a minute where most of them wait at a time; `ones sim whatif` has more patience.
+MOST_SIMULATED = 2000
 
 
 def write_page(
     path: Path,
     jobs: Sequence[JobHistory],
-    rows: Sequence[AccountingRow],
+    book: Ledger,
+    selection: Selection,
     site: Site,
     *,
     now_s: float,
-    everybody: bool,
     journal: Journal | None,
 ) -> None:
-    """Writes the page, whole or not at all. Raises `UsageError` where it cannot be written.
-
-    `everybody` says that these are all jobs of the time, so that nodes which none of them held stood idle.
-    """
+    """Writes the page, whole or not at all. Raises `UsageError` where it cannot be written."""
     from ones_slurm.model.errors import UsageError
     from ones_slurm.report.page import report_page
     from ones_slurm.report.page_courses import MOST_POINTS, courses_of
 
     since_s = min(job.segments[0].submit_s for job in jobs)
-    courses, nodes = [], {}
+    job_ids = {job.job_id for job in jobs}
+    views: Iterable[ClusterView] = ()
+    nodes: dict[str, int] = {}
     if journal is not None:
-        courses = courses_of(journal.views(since_s, now_s, MOST_POINTS), {job.job_id for job in jobs})
-        if everybody:
-            nodes = {
-                node.name: node.gpus for view in journal.views(since_s, now_s, 1) for node in view.nodes if node.gpus
-            }
-    comparison, why_not = _comparison(jobs, rows, site, now_s)
+        views = journal.views(since_s, now_s, MOST_POINTS)
+        # Of all jobs of the time: then nodes that none of them held stood idle.
+        if not (selection.users or selection.accounts or selection.partitions or selection.job_ids):
+            last = journal.views(since_s, now_s, 1)
+            nodes = {node.name: node.gpus for view in last for node in view.nodes if node.gpus}
+    comparison, why_not = _comparison(jobs, book.rows(selection), site, now_s)
     text = report_page(
         jobs,
         site=site.name,
         now_s=now_s,
         gpus_per_node=nodes,
-        courses=courses,
+        courses=courses_of(sorted(job_ids), book.points, views),
         comparison=comparison,
         why_no_comparison=why_not,
     )

@@ -12,19 +12,23 @@ import msgspec
 from markupsafe import Markup
 
 from ones_slurm.report import page_plots as plots
-from ones_slurm.report.columns import COLUMNS, Column, Line, show_duration, show_hours, show_time
+from ones_slurm.report.columns import COLUMNS, JOB_COLUMNS, Column, Line
 from ones_slurm.report.figures import JobFigures, gpu_hours, job_figures, totals
+from ones_slurm.report.losses import CAUSES, Losses, losses, total_losses
 from ones_slurm.report.page_data import (
     Comparison,
     Course,
+    Held,
     Summary,
     Timeline,
+    TimelineJob,
     lanes,
     summary,
     timeline_of,
 )
 from ones_slurm.report.page_templates import printable, source, templates
 from ones_slurm.report.segments import JobHistory, Segment
+from ones_slurm.report.shown import show_duration, show_hours, show_share, show_time
 
 # Ours: a page with more lines or pictures is not read; those that matter most come first and the rest is counted.
 MOST_SEGMENTS = 300
@@ -62,6 +66,7 @@ def report_page(
     really = timeline_of(jobs)
     here = {**gpus_per_node, **really.gpus_by_node()}
     figures = [job_figures(job) for job in jobs]
+    lost = total_losses(map(losses, jobs))
     imagined = comparison.timelines[1:] if comparison is not None else ()
     axis = plots.time_axis(really.begin_s, max(timeline.end_s for timeline in (really, *imagined)))
     # Lines are compared over the same jobs; without a simulation over all of them.
@@ -75,7 +80,7 @@ def report_page(
             f"{_count(sum(here.values()), 'GPU')}. Made {show_time(int(now_s))}; times are local."
         ),
         style=Markup(source(_TEMPLATES, "style.css") + source(_TEMPLATES, "report.css")),  # our own files
-        tiles=_tiles(figures, summary(really, sum(here.values()))),
+        tiles=_tiles(figures, summary(really, sum(here.values())), lost),
         jobs=jobs,
         comparison=_comparison(comparison) if comparison is not None else None,
         why_no_comparison=why_no_comparison,
@@ -86,7 +91,7 @@ def report_page(
         queue=_queue(compared, axis),
         utilisation=_utilisation(compared, sum(here.values()), axis),
         completion=_completion(compared),
-        losses=_losses(figures),
+        losses=_losses(lost),
         trainings=_trainings(jobs, courses),
         trainings_note=(
             f"The jobs that were moved most often, at most {MOST_TRAININGS}: the global batch in samples, and the loss "
@@ -106,6 +111,8 @@ def gantt(timeline: Timeline, nodes: Mapping[str, int], x: plots.Axis, why: Mapp
     for node, gpus in nodes.items():
         base[node] = len(rows)
         rows += [node if gpus == 1 else f"{node}:{gpu}" for gpu in range(gpus)]
+    drawn = list(lanes(timeline))
+    named = len(drawn) <= plots.MOST_NAMED
     boxes = [
         plots.Box(
             from_x=held.from_s,
@@ -114,27 +121,30 @@ def gantt(timeline: Timeline, nodes: Mapping[str, int], x: plots.Axis, why: Mapp
             rows=count,
             colour=plots.colour_of(job.job_id),
             name=job.job_id,
-            says=printable(
-                f"job {job.job_id}, {job.label}: {held.total_gpus} GPUs on {len(held.gpus)} nodes"
-                f"{f', batch {held.batch}' if held.batch else ''}, {show_time(int(held.from_s))} to "
-                f"{show_time(int(held.until_s))}{why.get((job.job_id, held.from_s), '')}"
-            ),
+            says=_says(job, held) + why.get((job.job_id, held.from_s), "") if named else "",
         )
-        for job, held, node, lowest, count in lanes(timeline)
+        for job, held, node, lowest, count in drawn
     ]
     return plots.boxes_picture(boxes, x, rows, says=f"GPUs over time by job: {timeline.name}")
 
 
-def _tiles(figures: Sequence[JobFigures], here: Summary) -> list[tuple[str, str]]:
+def _says(job: TimelineJob, held: Held) -> str:
+    batch = f", batch {held.batch}" if held.batch else ""
+    times = f"{show_time(int(held.from_s))} to {show_time(int(held.until_s))}"
+    size = f"{_count(held.total_gpus, 'GPU')} on {_count(len(held.gpus), 'node')}"
+    return printable(f"job {job.job_id}, {job.label}: {size}{batch}, {times}")
+
+
+def _tiles(figures: Sequence[JobFigures], here: Summary, lost: Losses) -> list[tuple[str, str]]:
     total = totals(figures)
     return [
         (f"{total.jobs} / {total.finished}", "jobs / finished"),
         (show_hours(gpu_hours(total.gpu_s)), "GPU-hours held"),
-        (_share(here.utilisation), "of all GPU time was held"),
+        (show_share(here.utilisation), "of all GPU time was held"),
+        (show_share(lost.goodput), "of the time held trained jobs"),
         (_duration(here.mean_completion_s), "mean completion time"),
         (_duration(here.mean_wait_s), "mean wait to the first start"),
         (str(total.moves), "moves"),
-        (show_hours(gpu_hours(total.restart_gpu_s)), "GPU-hours lost to restarts"),
         (str(total.interruptions), "interruptions"),
     ]
 
@@ -153,7 +163,7 @@ _SUMMARY = (
     (_Title(title="GPU-HOURS", what="GPU time that jobs held"), lambda row: f"{row.gpu_s / 3600:.3f}"),
     (
         _Title(title="USED", what="share of all GPU time until the last end that was held"),
-        lambda row: _share(row.utilisation),
+        lambda row: show_share(row.utilisation),
     ),
     (_Title(title="MOVES", what="changes of nodes, GPUs or batch"), lambda row: str(row.moves)),
 )
@@ -224,16 +234,23 @@ def _completion(timelines: Sequence[Timeline]) -> Markup:
     return plots.lines_picture(lines, x, y, says="share of jobs that are over within a time")
 
 
-def _losses(figures: Sequence[JobFigures]) -> dict[str, Any]:
-    total = totals(figures)
-    bars = [
-        ("restarting", total.restart_gpu_s, "RESTART: nodes taken after a requeue until the job was submitted again"),
-    ]
+def _losses(lost: Losses) -> dict[str, Any]:
+    titles = {column.key: column for column in JOB_COLUMNS}
+    bars = []
+    for cause in CAUSES:
+        column = titles[cause.replace("_", "")]
+        gpu_s = getattr(lost, cause)
+        unknown = not lost.told and cause not in ("waiting", "restarting")
+        bars.append((column.title, gpu_s, "not known" if unknown else show_hours(gpu_s / 3600), column.what))
+    note = f"GPU-hours. Jobs held {show_hours(lost.held / 3600)}, Slurm's clean-up after requeues included. "
+    if lost.told:
+        note += f"Of these {show_hours(lost.useful / 3600)} trained them; the causes but L-WAITING are the rest."
+    else:
+        note += "The journal of onesd knows none of these jobs, so most causes are not known."
     return {
-        "note": "GPU-hours",
-        "picture": plots.bars_picture(
-            [(name, float(gpu_s), f"{gpu_s / 3600:.3f} h", what) for name, gpu_s, what in bars], says="losses by cause"
-        ),
+        "note": note,
+        "picture": plots.bars_picture(bars, says="GPU-hours lost by cause"),
+        "causes": [(titles[cause.replace("_", "")].title, titles[cause.replace("_", "")].what) for cause in CAUSES],
     }
 
 
@@ -294,6 +311,8 @@ def _segments(jobs: Sequence[JobHistory]) -> dict[str, Any]:
     columns = [column for column in COLUMNS if column.default and column.key not in ("submit", "account", "partition")]
     rows: list[list[tuple[Column, str]]] = []
     for job in _largest(jobs):
+        if len(rows) >= MOST_SEGMENTS:
+            break
         figures = job_figures(job)
         lines = (Line(job, figures, number, segment) for number, segment in enumerate(job.segments, 1))
         rows += [[(column, column.show(column.value(line))) for column in columns] for line in lines]
@@ -316,7 +335,7 @@ def _table_note(jobs: Sequence[JobHistory]) -> str:
 
 
 def _warnings(jobs: Sequence[JobHistory]) -> list[str]:
-    said = [f"Job {job.job_id}: {warning}" for job in jobs for warning in job.warnings]
+    said = [f"Job {job.job_id}: {oddity.what}" for job in jobs for oddity in job.oddities]
     return said[:MOST_WARNINGS] + ([f"and {len(said) - MOST_WARNINGS} more"] if len(said) > MOST_WARNINGS else [])
 
 
@@ -331,15 +350,11 @@ def _why_moved(jobs: Sequence[JobHistory]) -> dict[tuple[str, float], str]:
 
 def _ending(segment: Segment) -> str:
     move = f"; {segment.move}: {segment.reason}" if segment.move and segment.reason else ""
-    return f"{move}; {'goes on' if segment.open else segment.ended_by}"
+    return printable(f"{move}; {'goes on' if segment.open else segment.ended_by}")
 
 
 def _duration(seconds: float | None) -> str:
-    return "-" if seconds is None else show_duration(round(seconds))
-
-
-def _share(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}%"
+    return "-" if seconds is None else show_duration(seconds)
 
 
 def _count(number: int, what: str) -> str:

@@ -1,8 +1,13 @@
-"""How trainings went, by their own word: read from the views that the journal keeps for a week."""
+"""How trainings went, by their own word.
+
+From the points that the ledger keeps for ever, one a minute and at each change, and, where the journal may be
+read, from all that its views still hold, which is a week.
+"""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from ones_slurm.engine.records import Point
 from ones_slurm.model.cluster import ClusterView
 from ones_slurm.report.page_data import Course
 
@@ -10,15 +15,26 @@ from ones_slurm.report.page_data import Course
 MOST_POINTS = 400
 
 
-def courses_of(views: Iterable[ClusterView], job_ids: Collection[str]) -> list[Course]:
-    """One course for each of these jobs that reported progress; a report that says nothing new is left out."""
-    points: dict[str, list[tuple[float, int, float | None]]] = defaultdict(list)
+def courses_of(
+    job_ids: Iterable[str], points: Callable[[str], Sequence[Point]], views: Iterable[ClusterView] = ()
+) -> list[Course]:
+    """One course for each of these jobs that reported progress."""
+    told = {job_id: {point.at_s: (point.samples, point.loss) for point in points(job_id)} for job_id in job_ids}
+    seen: dict[str, tuple[int, float | None]] = defaultdict(lambda: (-1, None))
     for view in views:
         for job in view.jobs:
-            progress = job.progress
-            if progress is None or job.job_id not in job_ids or not job.nodes:
+            if job.progress is None or job.job_id not in told or not job.nodes:
                 continue
-            told = points[job.job_id]
-            if not told or told[-1][1:] != (progress.samples, progress.loss):
-                told.append((view.now_s, progress.samples, progress.loss))
-    return [Course(job_id=job_id, points=tuple(told)) for job_id, told in points.items()]
+            word = (job.progress.samples, job.progress.loss)
+            if word != seen[job.job_id]:  # a report that says nothing new is no point
+                seen[job.job_id] = word
+                told[job.job_id][view.now_s] = word
+    return [
+        Course(job_id=job_id, points=tuple((at_s, *word) for at_s, word in sorted(course.items())[:: _every(course)]))
+        for job_id, course in told.items()
+        if course
+    ]
+
+
+def _every(course: dict[float, tuple[int, float | None]]) -> int:
+    return max(-(-len(course) // MOST_POINTS), 1)

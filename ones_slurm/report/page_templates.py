@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 def printable(text: str) -> str:
     """Job names and reasons are untrusted: no control character, and none that turns the direction of writing."""
-    return "".join(char if char.isprintable() else "?" for char in text)
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
 
 
 def templates(package: str) -> jinja2.Environment:

@@ -116,7 +116,7 @@ def test_what_a_user_typed_is_text(browser, page):
 
 def test_the_boxes_tell_of_the_move_and_their_time_is_that_of_the_report(page):
     says = [html.unescape(found) for found in re.findall(r"<title>(job .*?)</title>", page.read_text())]
-    assert any("2 GPUs on 1 nodes, batch 64" in told and "shrink: job 8 waits; COMPLETED" in told for told in says)
+    assert any("2 GPUs on 1 node, batch 64" in told and "shrink: job 8 waits; COMPLETED" in told for told in says)
     gantt = re.search(r'<section id="gantt">.*?</section>', page.read_text(), re.DOTALL)[0].split("plain Slurm")[0]
     widths = [float(width) for width in re.findall(r'<rect [^>]*?width="([0-9.]+)" height="[0-9.]+"', gantt)]
     # Boxes: job 7 on c1 and c2 for 290 s, on c1 for 900 s, job 8 on c2 for 300 s, in a picture of 1200 s or more.
