@@ -45,7 +45,8 @@ def _rows(rows: int, days: int, until_s: float, rng: np.random.Generator) -> Ite
         who = f"{number}|{number}|user{user}|project{user % 40}|{'gpu' if user % 3 else 'long'}|train-{user % 17}.sh"
         rest = f"1-00:00:00||sbatch -N{sizes[at]} --gres=gpu:4 train-{user % 17}.sh"
         if kinds[at] < 0.01:
-            yield f"{who}|{_STATES[3]}|{_when(submit_s)}|{_when(submit_s)}|None|{_when(start_s)}|1|None assigned||1|{rest}\n"
+            times = f"{_when(submit_s)}|{_when(submit_s)}|None|{_when(start_s)}"
+            yield f"{who}|{_STATES[3]}|{times}|1|None assigned||1|{rest}\n"
             continue
         size, first = int(sizes[at]), 1 + int(firsts[at])
         nodes = f"g{first:04}" if size == 1 else f"g[{first:04}-{first + size - 1:04}]"
