@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from ones_slurm.elastic.launch import STALE, Generation, srun_line
 from ones_slurm.elastic.lending import Announcement, JoinWord, announce, invitation, withdraw
 from ones_slurm.elastic.runfolder import LEFT_CODE, RunFolder
-from ones_slurm.elastic.step import SrunStep, Step
+from ones_slurm.elastic.step import SrunStep, TaskedStep
 from ones_slurm.model.settings import Launcher
 
 # Ours: an invitation is followed at once, and a look at one small file costs a file system nothing.
@@ -38,7 +38,7 @@ class Companion:
         *,
         nodes: Callable[[], tuple[str, ...] | None],
         ranks_per_node: int,
-        start: Callable[[JoinWord], Step],
+        start: Callable[[JoinWord], TaskedStep],
         base_lives: Callable[[], bool],
         ask_every_s: float = ASK_EVERY_S,
     ) -> None:
@@ -89,15 +89,17 @@ class Companion:
     def _follow(self, word: JoinWord) -> int:
         """One step, to its end. Its ranks end by themselves when the base's do."""
         step = self._start(word)
+        step.patient = True  # what a death means is the base's to decide, and it may train on without that rank
         self._announce(running=word.generation)
-        told = False
+        told = 0
         while (code := step.poll()) is None:
             if self._terminated or self._base_is_gone():
                 step.end()
                 return _TERMINATED_CODE
-            if step.cause is not None and not told:
-                told = True
-                self._announce(running=word.generation, died={int(step.cause.rank.split("-")[0]): step.cause.how})
+            if len(step.endings) > told:
+                told = len(step.endings)
+                died = {int(one.rank): one.how for one in step.endings if one.code != LEFT_CODE}
+                self._announce(running=word.generation, died=died)
             time.sleep(_LOOK_EVERY_S)
         if code not in (0, LEFT_CODE):
             how = f"{step.cause.how} (task {step.cause.rank} on {step.cause.host})" if step.cause else "see above"
@@ -125,7 +127,7 @@ class Companion:
         return not self._base_lives()
 
 
-def start_step(word: JoinWord, own: Mapping[str, str], launcher: Launcher, rank_starter: pathlib.Path) -> Step:
+def start_step(word: JoinWord, own: Mapping[str, str], launcher: Launcher, rank_starter: pathlib.Path) -> TaskedStep:
     """The ranks that the base wants here: its environment, but what Slurm says is this job's own."""
     generation = Generation(number=word.generation, nodes=word.nodes, ranks_per_node=word.ranks_per_node, batch=0)
     here = {name: value for name, value in own.items() if name.startswith(_SLURMS) and name not in STALE}
