@@ -3,6 +3,7 @@
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ones_slurm.report.dump import read_dump
@@ -70,6 +71,25 @@ BY_HAND = {
         ("14:40:50", "14:40:56", "c1 c2 c3 c4", 8, 1, "RESIZED", 0),
         ("14:40:56", "14:41:01", "c1 c2 c3", 6, 0, "CANCELLED", 0),
     ],
+    ("26.05.5", "2"): [  # a merge that failed: a resize that changed no node
+        ("14:41:19", "14:41:36", "c1 c2", 8, 0, "RESIZED", 0),
+        ("14:41:36", "14:41:38", "c1 c2", 8, 0, "CANCELLED", 0),
+    ],
+    ("26.05.5", "3"): [("14:41:22", "14:41:29", "c3 c4", 8, 0, "CANCELLED", 0)],
+    ("26.05.5", "4"): [("14:41:36", "14:41:38", "c3 c4", 8, 0, "CANCELLED", 0)],
+    ("26.05.5", "5"): [  # grown by a merge, without GPUs
+        ("14:41:47", "14:41:51", "c1 c2", 0, 0, "RESIZED", 0),
+        ("14:41:51", "14:41:54", "c1 c2 c3 c4", 0, 0, "CANCELLED", 0),
+    ],
+    ("26.05.5", "6"): [("14:41:51", "14:41:51", "", 0, 0, "MERGED", 0)],  # its donor
+    ("26.05.5", "7"): [  # another merge that failed
+        ("14:42:02", "14:42:07", "c1 c2", 2, 0, "RESIZED", 0),
+        ("14:42:07", "14:42:10", "c1 c2", 2, 0, "CANCELLED", 0),
+    ],
+    ("26.05.5", "8"): [  # and its donor, which kept its nodes
+        ("14:42:06", "14:42:07", "c3 c4", 2, 0, "RESIZED", 0),
+        ("14:42:07", "14:42:10", "c3 c4", 2, 0, "CANCELLED", 0),
+    ],
     ("26.05.5", "9"): [
         ("14:42:19", "14:42:24", "c1 c2 c3 c4", 8, 0, "REQUEUED", 14),
         ("14:42:44", "14:42:50", "c1 c2", 4, 6, "REQUEUED", 14),
@@ -81,6 +101,13 @@ BY_HAND = {
         ("14:44:01", "14:44:02", "c1 c2 c3", 3, 0, "RESIZED", 0),
         ("14:44:02", "14:44:14", "c1", 1, 0, "CANCELLED", 0),
     ],
+    ("26.05.5", "11"): [
+        ("14:44:03", "14:44:08", "c2 c3 c4 c5", 4, 0, "RESIZED", 0),
+        ("14:44:08", "14:44:10", "c2 c3 c4", 3, 0, "RESIZED", 0),
+        ("14:44:10", "14:44:12", "c2 c3", 2, 0, "RESIZED", 0),
+        ("14:44:12", "14:44:14", "c2", 1, 0, "CANCELLED", 0),
+    ],
+    ("26.05.5", "13_1"): [("14:44:14", "14:44:14", "c1", 0, 0, "RUNNING", 0)],
     ("26.05.5", "12"): [(None, "14:44:14", "", 0, 0, "PENDING", 0)],
 }
 
@@ -110,6 +137,35 @@ def test_segments_are_those_worked_out_by_hand(release, job_id):
         for segment in history(release, job_id).segments
     ]
     assert found == BY_HAND[release, job_id]
+
+
+def test_no_job_of_the_newest_release_is_left_out():
+    dump = read_dump(DATA / "sacct-26.05.5.psv")
+    assert {("26.05.5", row.job_id) for row in dump.rows} == {key for key in BY_HAND if key[0] == "26.05.5"}
+
+
+@pytest.mark.parametrize(
+    ("release", "jobs"), [("22.05.8", {"10", "13_[1-3%1]", "15"}), ("24.11.5", {"1", "8"}), ("26.05.5", {"1", "9"})]
+)
+def test_json_of_each_release_says_what_its_text_says(release, jobs):
+    text, told = read_dump(DATA / f"sacct-{release}.psv"), read_dump(DATA / f"sacct-{release}.json")
+    assert {row.job_id for row in told.rows} == jobs
+    of_text = [row for row in text.rows if row.job_id in jobs]
+    assert said(told.rows) == said(of_text)
+
+
+def said(rows):
+    """Text tells local times and the uid of who cancelled a job, JSON Unix time and the user."""
+    zero_s = int(min(row.submit_s for row in rows))
+    moments = ("submit_s", "start_s", "end_s", "wait_since_s")
+    found = [segment for job in histories(rows, now_s=0) for segment in job.segments]
+    since = [{name: getattr(segment, name) for name in moments} for segment in found]
+    return [
+        msgspec.structs.replace(
+            segment, ended_how="", **{name: None if at is None else at - zero_s for name, at in times.items()}
+        )
+        for segment, times in zip(found, since, strict=True)
+    ]
 
 
 def test_only_the_row_with_the_tres_of_another_size_is_warned_of():
