@@ -1,6 +1,5 @@
 """What the live page shows to one reader: the cluster as the daemon sees it, less what Slurm would not show them."""
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from ones_slurm.report.page_plots import colour_of
 MOST_NODES = 2000
 MOST_JOBS = 500
 MOST_DECIDED = 40
-# Ours: a finish that lies further away is no prediction.
+# Ours: a finish that lies further away is no prediction, and soon no date either.
 _LONGEST_ETA_S = 366 * 86400.0
 
 
@@ -46,12 +45,10 @@ class NodeCell(msgspec.Struct, frozen=True):
 
 
 class JobLine(msgspec.Struct, frozen=True):
-    """One job of the table: what `ones queue` says, its colour, when it will probably be over, and what is next."""
+    """One job of the table: what `ones queue` says, and its colour."""
 
     row: JobRow
     colour: int
-    eta: str
-    next: str
 
 
 class PlanLine(msgspec.Struct, frozen=True):
@@ -62,7 +59,7 @@ class PlanLine(msgspec.Struct, frozen=True):
     nodes: int
     batch: int
     reason: str
-    next: str
+    action: str
 
 
 class PageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,11 +94,7 @@ def page_view(
     mine = [row for row in rows if row.job_id in seen]
     held = _held(view)
     gpus = sum(_gpus(node, held[node.name]) for node in view.nodes)
-    lines = tuple(
-        JobLine(row, colour_of(row.job_id), eta(jobs[row.job_id], view.now_s), next_move(actions.get(row.job_id)))
-        for row in mine[:MOST_JOBS]
-        if row.job_id in jobs
-    )
+    lines = tuple(JobLine(row, colour_of(row.job_id)) for row in mine[:MOST_JOBS])
     return PageView(
         state=state,
         looked=moment(view.now_s) if latest.view is not None else "not yet",
@@ -123,7 +116,7 @@ def page_view(
                 target.nodes,
                 target.batch,
                 target.reason,
-                next_move(actions.get(target.job_id)),
+                action_on(actions.get(target.job_id)),
             )
             for target in latest.plan.targets[: MOST_JOBS * 2]
             if target.job_id in seen
@@ -133,20 +126,8 @@ def page_view(
     )
 
 
-def eta(job: JobView, now_s: float) -> str:
-    """When it will be over at its present speed, by its own account; `-` where that says nothing."""
-    progress = job.progress
-    if progress is None or not progress.total_samples or job.state is not JobState.RUNNING:
-        return "-"
-    left = progress.total_samples - progress.samples
-    rate = progress.samples_per_s
-    if left <= 0 or not math.isfinite(rate) or rate <= 0 or left / rate > _LONGEST_ETA_S:
-        return "-"
-    return moment(now_s + left / rate)
-
-
-def next_move(action: Action | None) -> str:
-    """The move that the last tick began or would begin, in a few words; `-` for none."""
+def action_on(action: Action | None) -> str:
+    """The move that the last tick began, or would have begun, in a few words; `-` for none."""
     if action is None:
         return "-"
     batch = f", batch {action.batch}" if action.batch else ""
@@ -158,11 +139,13 @@ def next_move(action: Action | None) -> str:
     return f"{kind} at {nodes}{batch}" if isinstance(nodes, int) else f"{kind}{batch}"
 
 
-def moment(at_s: float) -> str:
-    """Local time: the clock alone for today, with the day else."""
+def moment(at_s: float | None) -> str:
+    """Local time: the clock alone for today, with the day else; `-` for none, and for what is no date."""
+    now_s = time.time()
+    if at_s is None or at_s > now_s + _LONGEST_ETA_S:
+        return "-"
     at = datetime.fromtimestamp(at_s)
-    today = datetime.fromtimestamp(time.time()).date()
-    return at.strftime("%H:%M:%S" if at.date() == today else "%Y-%m-%d %H:%M")
+    return at.strftime("%H:%M:%S" if at.date() == datetime.fromtimestamp(now_s).date() else "%Y-%m-%d %H:%M")
 
 
 def _news(decided: Iterable[Decided]) -> Iterator[Decided]:
