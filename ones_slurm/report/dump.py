@@ -6,6 +6,8 @@ first, and an end in the middle of a line. What cannot be read is counted and sh
 
 import functools
 import hashlib
+import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from io import BufferedReader
@@ -15,13 +17,14 @@ import msgspec
 
 from ones_slurm.model.errors import NotFound, UsageError
 from ones_slurm.slurm.accounting import read_row
-from ones_slurm.slurm.accounting_json import read_rows_json
+from ones_slurm.slurm.accounting_json import RawRow, read_row_json, read_rows_json
 from ones_slurm.slurm.client import AccountingRow
 from ones_slurm.slurm.jobids import read_job_id
 
 NEEDED = ("JobID", "State", "Submit", "Start", "End", "NodeList")
 USED = (*NEEDED, "JobIDRaw", "User", "Account", "Partition", "JobName", "Eligible", "NNodes", "NCPUS", "AllocTRES")
-_ALSO_USED = ("ExitCode", "Timelimit", "Comment", "SubmitLine")
+# A number last: in a last column that holds users' text nobody can tell a line break from the end of the row.
+_ALSO_USED = ("Comment", "SubmitLine", "ExitCode", "Timelimit")
 _HOW = f"make one with `sacct -D -P -X -a -S <when> -o {','.join((*USED, *_ALSO_USED))}`"
 # Users' own text, in which the separator and line breaks may stand.
 _FREE_TEXT = ("JobName", "Comment", "SubmitLine", "WorkDir", "AdminComment", "SystemComment", "Extra", "Reason")
@@ -92,13 +95,18 @@ class Saved:
             yield row
 
     def _of_json(self) -> Iterator[AccountingRow]:
+        text = self.path.read_bytes()
         try:
-            yield from read_rows_json(self.path.read_bytes())
+            yield from read_rows_json(text)
         except msgspec.MsgspecError as error:
-            raise UsageError(
-                f"{self.path} is no answer of sacct --json: {error}",
-                hint="it must be whole: `sacct -D --json -a -S <when>`; text by `sacct -D -P` may break off",
-            ) from error
+            found = list(_salvaged(text.decode("utf-8", "replace")))
+            if not found:
+                raise UsageError(
+                    f"{self.path} is no answer of sacct --json: {error}",
+                    hint="make one with `sacct -D --json -a -S <when>`",
+                ) from error
+            self._lose([f"what follows {len(found)} jobs ({error})"])
+            yield from found
 
     def _of_text(self) -> Iterator[AccountingRow]:
         with self._opened() as file:
@@ -149,6 +157,19 @@ class Saved:
             raise NotFound(f"there is no file {self.path}", hint=_HOW) from error
         except OSError as error:
             raise UsageError(f"cannot read {self.path}: {error.strerror}", hint=_HOW) from error
+
+
+def _salvaged(text: str) -> Iterator[AccountingRow]:
+    """The jobs that stand whole at the beginning of an answer that breaks off, or goes wrong further on."""
+    decoder = json.JSONDecoder()
+    begin = re.search(r'"jobs"\s*:\s*\[', text)
+    at = begin.end() if begin else len(text)
+    while match := re.compile(r"[\s,]*(?={)").match(text, at):
+        try:
+            job, at = decoder.raw_decode(text, match.end())
+            yield read_row_json(msgspec.convert(job, RawRow, strict=False))
+        except (ValueError, msgspec.MsgspecError):
+            return
 
 
 class _Reader:
