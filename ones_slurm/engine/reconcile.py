@@ -90,9 +90,11 @@ class _Tick:
                 self.sized[job.job_id] = size
 
     def _shrink(self, job: JobView, target: Target) -> None:
-        if not 0 < target.nodes < len(job.nodes):
+        if job.idle and target.nodes >= len(job.nodes) - len(job.idle) > 0:
+            self._give_up_idle(job, target)
+        if not 0 < target.nodes < len(job.nodes) or job.job_id in self.decisions:
             return
-        keep = choose_keep(job, target.nodes, target.keep, self.usable)
+        keep = choose_keep(job, target.nodes, target.keep, self.usable - set(job.idle))
         way: Action
         if self.view.can_shrink:
             way = Shrink(job_id=job.job_id, generation=job.generation + 1, keep=keep, **_training(job, target))
@@ -105,6 +107,13 @@ class _Tick:
             self._leave(job, "could be smaller, but nobody needs the nodes yet", target)
         else:
             self._act(job, target, way)
+
+    def _give_up_idle(self, job: JobView, target: Target) -> None:
+        """Nodes on which nothing runs are of no use to the job; it may be lent others at once."""
+        keep = tuple(name for name in job.nodes if name not in job.idle or name == job.batch_host)
+        if self.view.can_shrink and len(keep) < len(job.nodes):
+            shrink = Shrink(job_id=job.job_id, generation=job.generation + 1, keep=keep, **_training(job, target))
+            self._act(job, target, shrink)
 
     def _grow(self, job: JobView, target: Target) -> None:
         if job.state is not JobState.RUNNING or target.nodes <= len(job.nodes):

@@ -86,6 +86,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     its GPUs times the time since `start_s`. `speeds` is what it measured at each shape that it ran in so far.
     `live`: it changes its size while it trains; `can_grow`: nodes can be lent to it now. `lent` are those it has on
     loan, the oldest loan first; they are among `nodes` as well. The first node of a loan can only go with all of it.
+    `idle` are nodes of a live job on which it does not train any more (a rank died there, say).
     `recipe` names what the user runs (script and arguments); jobs of one user with equal ones will behave alike.
     `weight` is how much the site lets it count against others, by its user and account.
     `pipeline` is the table of a pipeline job, whose sizes are whole replicas (the wish has their `devices`).
@@ -125,6 +126,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     live: bool = False
     can_grow: bool = False
     lent: tuple[Lent, ...] = ()
+    idle: tuple[str, ...] = ()
 
     @property
     def gpus(self) -> int:

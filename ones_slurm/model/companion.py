@@ -44,8 +44,9 @@ def asked_for(name: str) -> tuple[str, int, int] | None:
 def sbatch_line(loan: Loan, join: Sequence[str], user: str = "") -> list[str]:
     """The submission of a companion that runs `join` (`ones-run --join …`): what the base has, for its time left.
 
-    It is not requeued: a companion that is lost is asked for anew. 0 minutes would mean no limit at all, so at least
-    one is asked for. `user` is set by a root who submits on that user's behalf, and then keeps root's environment.
+    It is not requeued: a companion that is lost is asked for anew; and it outlives a node of it that fails. 0 minutes
+    would mean no limit at all, so at least one is asked for. `user` is set by a root who submits on that user's behalf,
+    and then keeps root's environment.
     """
     limit = "UNLIMITED" if loan.minutes is None else str(max(loan.minutes, 1))
     options = {
@@ -68,4 +69,4 @@ def sbatch_line(loan: Loan, join: Sequence[str], user: str = "") -> list[str]:
         "export": "PATH" if user else "",
     }
     given = [f"--{name}={value}" for name, value in options.items() if value]
-    return ["sbatch", "--parsable", "--no-requeue", *given, "--wrap", f"exec {shlex.join(join)}"]
+    return ["sbatch", "--parsable", "--no-requeue", "--no-kill", *given, "--wrap", f"exec {shlex.join(join)}"]

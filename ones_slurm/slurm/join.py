@@ -121,6 +121,7 @@ class Join:
             live=word is not None and fresh and word.sync.live,
             can_grow=word is not None and fresh and not why_rigid and self._can_lend(record, word.sync),
             lent=lent,
+            idle=_idle(nodes, word.sync) if word is not None and fresh and move is None else (),
         )
 
     def _why_never(self, record: JobRecord, wish: Wish | None, gpus_per_node: int) -> str:
@@ -181,6 +182,12 @@ def _why_not_now(record: JobRecord, word: Word | None, now_s: float) -> str:
     if word.sync.phase is not Phase.TRAINING:
         return f"its wrapper says {word.sync.phase}"
     return ""
+
+
+def _idle(nodes: tuple[str, ...], sync: Sync) -> tuple[str, ...]:
+    """Nodes of a job that trains on, by its own word, without them."""
+    trains = sync.live and sync.phase is Phase.TRAINING
+    return tuple(name for name in nodes if name not in sync.nodes) if trains and sync.nodes else ()
 
 
 def _move(move: OpenMove, held: int) -> Move:

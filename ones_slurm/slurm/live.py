@@ -139,9 +139,10 @@ class LiveCluster:
         """Whether this job can be given nodes while it trains, here and now."""
         if self._lender is None or not sync.live or self._owner not in (None, record.user):
             return False
-        now_s = self.now()
+        now_s, within_s = self.now(), self._site.moves.companion_timeout_s
         ready = self._no_loans_before_s.get(record.job_id, 0.0) <= now_s
-        return ready and self._lender.can_lend(record.user, sync, now_s)
+        ends_soon = record.end_s is not None and record.end_s - now_s < within_s
+        return ready and not ends_soon and self._lender.can_lend(record.user, sync, now_s)
 
     def _take_up(self, action: Action) -> Outcome:
         job_id, generation = action.job_id, action.generation

@@ -56,6 +56,16 @@ def test_where_nodes_can_be_lent_a_growth_costs_nothing_and_goes_at_once():
     assert "a" not in actions(crowded, plan(a=2, b=(1, 64))), "who waits comes before who grows"
 
 
+def test_nodes_on_which_a_job_does_not_train_any_more_are_given_back_at_once():
+    seen = view(job("a", "c1 c2 c3", live=True, can_grow=True, idle=("c2",)))
+    assert actions(seen, plan(a=3)) == {"a": Shrink(job_id="a", generation=2, keep=("c1", "c3"), batch=64, reason="so")}
+    assert actions(view(job("a", "c1 c2", live=True, idle=("c1",)), nodes=2), plan(a=2)) == {}, "not the batch host"
+    crowded = view(job("a", "c1 c2 c3", live=True, idle=("c2",)), job("b"), nodes=3)
+    assert actions(crowded, plan(a=1, b=(2, 64)))["a"].keep == ("c1",)
+    needed = view(job("a", "c1 c2 c3", live=True, idle=("c2",)), job("b"), nodes=3)
+    assert actions(needed, plan(a=2, b=(1, 64)))["a"].keep == ("c1", "c3"), "the idle one goes first"
+
+
 def test_a_shrink_waits_for_somebody_who_needs_the_nodes():
     alone, _ = decide(view(job("a", "c1 c2 c3 c4"), nodes=4), plan(a=2))
     assert alone["a"].action is None

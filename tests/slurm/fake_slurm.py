@@ -336,7 +336,7 @@ class FakeSlurm:
             cpus=nodes * job.tasks_per_node * job.cpus_per_task,
             submit_s=job.submit_s,
             start_s=job.start_s,
-            end_s=job.end_s,
+            end_s=job.end_s or self._ends_s(job),
             time_limit_s=job.time_limit_s,
             restarts=job.restarts,
             requeueable=job.requeueable,
@@ -344,6 +344,11 @@ class FakeSlurm:
             held=job.held,
             priority=job.priority,
         )
+
+    @staticmethod
+    def _ends_s(job: FakeJob) -> float | None:
+        running = job.state == "RUNNING" and job.start_s is not None and job.time_limit_s is not None
+        return job.start_s + job.time_limit_s if running else None
 
     def _nodes(self) -> list[NodeRecord]:
         taken = {name for job in self.world.jobs.values() for name in job.nodes}

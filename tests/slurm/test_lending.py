@@ -246,6 +246,28 @@ def test_a_job_may_grow_twice(world):
     assert [one.nodes for one in job_of(cluster, job_id).lent] == [("c2",), ("c3", "c4")]
 
 
+def test_a_job_that_ends_soon_is_lent_nothing(world):
+    cluster = world.cluster()
+    job_id = trained(world, cluster, time_limit_s=600)
+    assert job_of(cluster, job_id).can_grow
+    let_run(world, cluster, 570)
+    assert not job_of(cluster, job_id).can_grow
+
+
+def test_nodes_without_ranks_are_told_and_an_idle_companion_is_ended(world):
+    cluster = world.cluster()
+    job_id = grown(world, cluster)
+    wrapper = world.wrappers[job_id]
+    wrapper.ranks_on = ("c1", "c2")
+    let_run(world, cluster, 1)
+    assert job_of(cluster, job_id).idle == ("c3",)
+    wrapper.ranks_on = ("c1",)
+    let_run(world, cluster, 60)
+    assert world.lenders(job_id) == []
+    job = job_of(cluster, job_id)
+    assert (job.nodes, job.idle) == (("c1",), ())
+
+
 def test_a_stranger_cannot_lend_nodes_to_a_job_by_his_comment(world):
     cluster = world.cluster()
     job_id = trained(world, cluster)
