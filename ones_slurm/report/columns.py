@@ -217,7 +217,7 @@ _INTERRUPTIONS = Column(
 
 def _loss(cause: str, title: str, what: str) -> Column:
     return Column(
-        key=cause.replace("_", ""),
+        key="l" + cause.replace("_", ""),
         title=title,
         what=f"GPU-hours lost: {what}",
         value=lambda line: Fraction(getattr(line.losses, cause)) / 3600,

@@ -68,7 +68,7 @@ def groups(db: sqlite3.Connection, by: str, begin_s: float, end_s: float, now_s:
         for row in db.execute(
             f"select {job_key} as key, count(*), sum(end_s >= since and end_s < before) "
             "from chosen join jobs using (job, job_id, user) "
-            "join spans on since <= coalesce(end_s, :now) and till > submit_s where base = '' group by key",
+            "join spans on since <= coalesce(end_s, :now) and before > submit_s where base = '' group by key",
             at,
         )
     }
