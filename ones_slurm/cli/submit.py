@@ -29,12 +29,22 @@ class Divided(click.Command):
 @click.command(cls=Divided, options_metavar="[OPTIONS]")
 @click.option("--nodes", metavar="LOW-HIGH", help="the fewest and the most nodes to train on")
 @click.option("--gpus", metavar="LOW-HIGH", help="the same in GPUs, instead of --nodes")
+@click.option("--pipeline", metavar="FILE", help="the blocks of a pipeline, as `ones pipeline` writes and reads them")
+@click.option("--replicas", metavar="LOW-HIGH", help="the fewest and the most replicas of the pipeline")
 @click.option("--batch", metavar="LOW-HIGH", help="the global batch: its base, for which the script is tuned, and most")
 @click.option("--dry-run", is_flag=True, help="print the sbatch line and submit nothing")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[SBATCH-OPTIONS] SCRIPT [ARGUMENTS]")
 @click.pass_obj
 def command(
-    site: str | None, *, nodes: str | None, gpus: str | None, batch: str | None, dry_run: bool, words: tuple[str, ...]
+    site: str | None,
+    *,
+    nodes: str | None,
+    gpus: str | None,
+    pipeline: str | None,
+    replicas: str | None,
+    batch: str | None,
+    dry_run: bool,
+    words: tuple[str, ...],
 ) -> None:
     """Submit an elastic job; prints its id.
 
@@ -53,13 +63,29 @@ def command(
     if script is None and "--wrap" not in asked:
         raise UsageError("there is no script to submit", hint="ones submit --nodes 1-4 train.sbatch")
     comment = asked.get("--comment", "")
-    wish, comment = _wish(comment, {"nodes": nodes, "gpus": gpus, "batch": batch})
+    sizes = {"nodes": nodes, "gpus": gpus, "pipeline": pipeline, "devices": _devices(pipeline), "replicas": replicas}
+    wish, comment = _wish(comment, {**sizes, "batch": batch})
     size = _check(wish, asked, load_site(site))
     sized = [] if "--nodes" in asked else [f"--nodes={size}"]
     runner = _print if dry_run else _run
     job_id = submit([*sized, *without(words, "--comment")], comment=comment, runner=runner)
     if not dry_run:
         click.echo(job_id)
+
+
+def _devices(pipeline: str | None) -> str | None:
+    """How many GPUs a replica has, so that onesd knows it before the job has started."""
+    from pathlib import Path
+
+    from ones_slurm.model.errors import UsageError
+
+    if pipeline is None:
+        return None
+    if any(char in " \t\n,;" for char in pipeline):
+        raise UsageError(f"a comment cannot hold the file name {pipeline!r}", hint="one without blanks, commas and ;")
+    from ones_slurm.pipeline import read_blocks
+
+    return str(read_blocks(Path(pipeline)).devices)
 
 
 def _wish(comment: str, options: dict[str, str | None]) -> tuple[Wish, str]:

@@ -56,6 +56,15 @@ def test_a_dry_run_prints_the_line_and_submits_nothing(lab):
     assert queue(lab) == []
 
 
+def test_a_pipeline_is_submitted_at_its_fewest_replicas_and_with_its_devices(lab):
+    pytest.importorskip("ortools")
+    assert ones(lab, "pipeline", "search", "V4", "-n", "4", "--budget", "1", "-o", "p.json").returncode == 0
+    done = ones(lab, "submit", "--dry-run", "--pipeline", "p.json", "--replicas", "1", "--batch=64-128", "train.sh")
+    assert done.returncode == 0, done.stderr
+    assert " ones:pipeline=p.json,devices=4,replicas=1-1,batch=64-128 " in done.stdout
+    assert done.stdout.endswith(" --nodes=2 train.sh\n"), "two nodes with two GPUs each are one replica"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -67,6 +76,10 @@ def test_a_dry_run_prints_the_line_and_submits_nothing(lab):
         (["--nodes", "2", "-N1", "train.sh"], 2, "outside of the wish"),
         (["--nodes", "1-2", "--comment", "ones:nodes=1-2", "train.sh"], 2, "given twice"),
         (["--comment", "ones:node=1-2", "train.sh"], 2, "did you mean nodes=?"),
+        (["--pipeline", "none.json", "--replicas", "1-2", "train.sh"], 5, "there is no file none.json"),
+        (["--pipeline", "train.sh", "--replicas", "1-2", "train.sh"], 2, "train.sh is not JSON"),
+        (["--pipeline", "a,b.json", "--replicas", "1-2", "train.sh"], 2, "cannot hold the file name"),
+        (["--replicas", "1-2", "train.sh"], 2, "replicas without a pipeline"),
         (["train.sh"], 2, "has no wish"),
         (["--nodes", "1-2"], 2, "no script"),
         (["--nodes", "1-2", "missing.sh"], 1, "missing.sh"),

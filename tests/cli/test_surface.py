@@ -30,7 +30,7 @@ def test_the_options_are_these():
         "plan": ["--help", "--json"],
         "queue": ["--format", "--help", "--jobs", "--json", "--noheader", "--partition", "--user"],
         "show": ["--help", "--json"],
-        "submit": ["--batch", "--dry-run", "--gpus", "--help", "--nodes"],
+        "submit": ["--batch", "--dry-run", "--gpus", "--help", "--nodes", "--pipeline", "--replicas"],
         "version": ["--help"],
         "why": ["--help", "--json", "--last"],
     }
