@@ -29,7 +29,7 @@ COOKIE = "ones_page"
 _LOOK_EVERY_S = 1.0
 _ALIVE_EVERY_S = 15.0
 MOST_STREAMS = 256
-# The journal's last decisions are read for all readers at once; one who sees own jobs alone finds theirs among these.
+# Ours: so many moves and words are read for all readers at once; who sees own jobs alone finds theirs among these.
 _DECIDED_READ = 10 * MOST_DECIDED
 
 _TEMPLATES = templates("ones_slurm.daemon")

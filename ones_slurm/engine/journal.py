@@ -305,16 +305,21 @@ class Journal:
         return sorted(lines, key=lambda line: line.at_s)
 
     def recent(self, most: int) -> list[Decided]:
-        """The last decisions on any job with what became of them, the newest first; one that says nothing new is no
-        decision here either."""
-        rows = self._db.execute(
-            "select d.now_s, d.job_id, d.reason, d.action, a.from_nodes, a.to_nodes, a.batch, a.outcome, a.reason "
-            "from decisions d left join actions a on a.job_id = d.job_id and a.generation = d.generation "
-            "order by d.tick desc, d.job_id limit ?",
+        """The last decisions on any job, the newest first: `most` moves with what became of them, and `most` words on
+        jobs that stayed as they were."""
+        moves = self._db.execute(
+            "select sent_s, job_id, why, kind, from_nodes, to_nodes, batch, outcome, reason from actions "
+            "order by sent_s desc, job_id limit ?",
+            (most,),
+        )
+        words = self._db.execute(
+            "select now_s, job_id, reason, null, null, null, null, null, null from decisions where action is null "
+            "order by tick desc, job_id limit ?",
             (most,),
         )
         names = Decided.__struct_fields__
-        return [msgspec.convert(dict(zip(names, row, strict=True)), Decided) for row in rows]
+        found = [msgspec.convert(dict(zip(names, row, strict=True)), Decided) for row in (*moves, *words)]
+        return sorted(found, key=lambda decided: -decided.at_s)
 
     def recorded_ticks(self) -> Iterator[RecordedTick]:
         """Every tick whose view is still there, in order."""

@@ -204,3 +204,20 @@ def test_equal_plans_have_equal_bytes_whatever_the_order_of_their_numbers():
     two = Plan((Target(job_id="a", nodes=1, numbers={"y": 0.1 + 0.2, "x": 1.0}),))
     assert encode_plan(one) == encode_plan(two)
     assert decode_plan(encode_plan(one)) == one
+
+
+def test_the_last_decisions_are_moves_with_their_end_and_words_the_newest_first(path):
+    shrink = Shrink(job_id="1", generation=1, keep=("n1",), batch=64, reason="2 waits")
+    with Journal.open(path) as journal:
+        journal.begin_run(Run(policy="equal", seed=1), 0.0)
+        journal.record(tick(1, Decision(job_id="2", reason="waits", action=None)))
+        journal.record(tick(2, Decision(job_id="1", reason="2 waits", action=shrink)))
+        journal.record(tick(3, Decision(job_id="1", reason="a shrink is under way", action=None)))
+        journal.record(tick(4, Decision(job_id="2", reason="still waits", action=None)))
+        journal.end(Outcome("1", 1, Status.DONE, "trains on"), 1005.0)
+        told = [(one.job_id, one.kind, one.to_nodes, one.outcome, one.reason) for one in journal.recent(2)]
+    assert told == [
+        ("2", None, None, None, "still waits"),
+        ("1", None, None, None, "a shrink is under way"),
+        ("1", "shrink", 1, Status.DONE, "2 waits"),
+    ]
