@@ -15,7 +15,7 @@ local SITE = {
 }
 
 local EXAMPLE = "for example --comment=ones:nodes=1-4,batch=64-4096"
-local RANGES = { nodes = true, gpus = true, batch = true }
+local RANGES = { nodes = true, gpus = true, replicas = true, devices = true, batch = true }
 
 -- What is wrong with `key=value`, or nil.
 local function fault_of_range(key, value)
@@ -31,6 +31,25 @@ local function fault_of_range(key, value)
   end
   if high < low then
     return string.format("%s=%d-%d runs backwards", key, low, high)
+  end
+  return nil
+end
+
+-- What is wrong with what goes, or does not go, together, or nil. `seen` has the values by key.
+local function fault_of_pair(seen)
+  if seen.nodes and seen.gpus then
+    return "nodes and gpus exclude each other"
+  elseif seen.pipeline == nil then
+    return (seen.replicas or seen.devices) and "replicas and devices go with a pipeline" or nil
+  elseif seen.nodes or seen.gpus then
+    return "the size of a pipeline job is replicas=1-4, neither nodes nor gpus"
+  elseif seen.replicas == nil then
+    return "a pipeline goes with replicas=1-4"
+  elseif seen.pipeline == "" then
+    return "pipeline= names no file"
+  elseif seen.devices ~= nil then
+    local low, high = seen.devices:match("^(%d+)%-(%d+)$")
+    return low ~= nil and tonumber(low) ~= tonumber(high) and "devices is one number" or nil
   end
   return nil
 end
@@ -65,22 +84,20 @@ local function fault_of_comment(comment)
   local seen = {}
   for part in (bodies[1] .. ","):gmatch("([^,]*),") do
     local key, value = part:match("^([^=]*)=(.*)$")
-    if key == nil or not RANGES[key] then
-      return string.format("'%s' is not known; the keys are nodes, gpus, batch", part:sub(1, 40)), true
+    if key == nil or not (RANGES[key] or key == "pipeline") then
+      local keys = "nodes, gpus, pipeline, devices, replicas, batch"
+      return string.format("'%s' is not known; the keys are %s", part:sub(1, 40), keys), true
     end
     if seen[key] then
       return key .. " is given twice", true
     end
-    seen[key] = true
-    local fault = fault_of_range(key, value)
-    if fault ~= nil then
+    seen[key] = value
+    local fault = RANGES[key] and fault_of_range(key, value)
+    if fault then
       return fault, true
     end
   end
-  if seen.nodes and seen.gpus then
-    return "nodes and gpus exclude each other", true
-  end
-  return nil, true
+  return fault_of_pair(seen), true
 end
 
 -- --ones-nodes and the like, which the SPANK plugin leaves in the job's control environment.

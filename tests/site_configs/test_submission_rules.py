@@ -43,7 +43,7 @@ def refused(comment: str) -> bool:
     return answer == ERROR
 
 
-KEY = st.sampled_from(["nodes", "gpus", "batch", "nods", "", "ones:nodes"])
+KEY = st.sampled_from(["nodes", "gpus", "batch", "pipeline", "devices", "replicas", "nods", "", "ones:nodes"])
 NUMBER = st.one_of(st.integers(0, 20).map(str), st.sampled_from(["", "x", "-1", "1234567890", "007"]))
 PART = st.one_of(
     st.builds("{}={}".format, KEY, NUMBER),
@@ -57,6 +57,12 @@ COMMENT = st.lists(st.one_of(WORD, st.text(string.printable, max_size=10)), max_
 @given(words=COMMENT, between=st.sampled_from([" ", ";", ",", "x"]))
 @example(words=["ones:nodes=1-4,batch=64-4096"], between=" ")
 @example(words=["ones:nodes=4-1"], between=" ")
+@example(words=["ones:pipeline=runs/a=b.json,devices=4,replicas=1-8,batch=64-512"], between=" ")
+@example(words=["ones:pipeline=p.json,devices=4-4,replicas=1-8"], between=" ")
+@example(words=["ones:pipeline=p.json,devices=2-4,replicas=1-8"], between=" ")
+@example(words=["ones:pipeline=,replicas=1-8"], between=" ")
+@example(words=["ones:pipeline=p.json,replicas=1-8,nodes=2"], between=" ")
+@example(words=["ones:replicas=1-8"], between=" ")
 @example(words=["bones:nodes=nonsense"], between=" ")
 def test_slurm_refuses_exactly_the_comments_that_we_could_not_read(words: list[str], between: str) -> None:
     comment = between.join(words)
@@ -78,7 +84,7 @@ def test_a_refusal_says_what_would_be_right() -> None:
     script = Script("ones_submit.lua")
     script.call("ones_submit", comment="ones:nods=1-4")
     assert script.said == [
-        "ones: 'nods=1-4' is not known; the keys are nodes, gpus, batch "
+        "ones: 'nods=1-4' is not known; the keys are nodes, gpus, pipeline, devices, replicas, batch "
         "(for example --comment=ones:nodes=1-4,batch=64-4096)"
     ]
 
