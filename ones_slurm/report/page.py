@@ -238,7 +238,7 @@ def _losses(lost: Losses) -> dict[str, Any]:
     titles = {column.key: column for column in JOB_COLUMNS}
     bars = []
     for cause in CAUSES:
-        column = titles[cause.replace("_", "")]
+        column = titles[_key(cause)]
         gpu_s = getattr(lost, cause)
         unknown = not lost.told and cause not in ("waiting", "restarting")
         bars.append((column.title, gpu_s, "not known" if unknown else show_hours(gpu_s / 3600), column.what))
@@ -250,8 +250,13 @@ def _losses(lost: Losses) -> dict[str, Any]:
     return {
         "note": note,
         "picture": plots.bars_picture(bars, says="GPU-hours lost by cause"),
-        "causes": [(titles[cause.replace("_", "")].title, titles[cause.replace("_", "")].what) for cause in CAUSES],
+        "causes": [(titles[_key(cause)].title, titles[_key(cause)].what) for cause in CAUSES],
     }
+
+
+def _key(cause: str) -> str:
+    """The column of a cause: L-LOSTWORK is llostwork for -o."""
+    return "l" + cause.replace("_", "")
 
 
 def _trainings(jobs: Sequence[JobHistory], courses: Sequence[Course]) -> list[dict[str, Any]]:
