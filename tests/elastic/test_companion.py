@@ -71,7 +71,7 @@ class Serving:
 
 
 def until(fact):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 180
     while not fact():
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.01)

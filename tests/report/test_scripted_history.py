@@ -74,7 +74,7 @@ def submitted(lab, *options, seconds=600, user="user1"):
 
 def accounted(lab):
     """The report, once accounting has heard of every end."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while True:
         told = json.loads(lab.run([*REPORT, "--json"], user="root", host="head", timeout_s=120).stdout)
         jobs = {job["jobid"]: job for job in told["jobs"]}
