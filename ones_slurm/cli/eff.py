@@ -80,7 +80,8 @@ def command(
                 hint=f"`ones report --by job -j {','.join(job_ids)}` shows them in a table",
             )
         begin_s = min(job.segments[0].submit_s for job in found)
-        rho = fairness(found, book.spans(begin_s, max(job.segments[-1].end_s for job in found)), book.gpus())
+        end_s = max(job.segments[-1].end_s for job in found)
+        rho = fairness(found, book.spans(begin_s, end_s), book.gpus(begin_s, end_s))
     lines = job_lines(found, rho)
     if as_json:
         told = values_of("job", lines)

@@ -62,7 +62,7 @@ COLUMNS: tuple[Column[PartitionRow], ...] = (
 @click.command(epilog=explained(COLUMNS))
 @click.option("-p", "--partition", help="only these partitions, as a,b")
 @click.option("-o", "--format", help="columns as name,name%width (listed below)")
-@click.option("-h", "--noheader", is_flag=True, help="no heading")
+@click.option("--noheader", is_flag=True, help="no heading")
 @click.option("--json", "as_json", is_flag=True, help="everything there is, as JSON with a version")
 @click.pass_obj
 def command(site: str | None, *, partition: str | None, format: str | None, noheader: bool, as_json: bool) -> None:

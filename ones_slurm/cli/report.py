@@ -173,7 +173,7 @@ def _rho(book: Ledger, found: Sequence[JobHistory]) -> dict[tuple[str, str], flo
 
     begin_s = min(job.segments[0].submit_s for job in found)
     end_s = max(job.segments[-1].end_s for job in found)
-    return fairness(found, book.spans(begin_s, end_s), book.gpus())
+    return fairness(found, book.spans(begin_s, end_s), book.gpus(begin_s, end_s))
 
 
 def _tell_odd(found: Sequence[JobHistory]) -> None:

@@ -27,7 +27,9 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     """The sums of one user, account, partition or day; seconds and GPU-seconds within the time asked for.
 
     `jobs` waited or ran in it, `finished` ended in it, whatever ended them. `completion_s` is the mean time of the
-    finished from submission to the end, `low_s` and `high_s` its 95 % interval.
+    finished from submission to the end, `low_s` and `high_s` its 95 % interval. `use` is the share of the cluster's GPU
+    time, its GPUs being as many as anybody's jobs held at once in the time asked for: at most, for others may have been
+    idle all the time.
     """
 
     key: str
@@ -38,14 +40,15 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     high_s: float | None
     wait_s: int
     gpu_s: int
+    use: float
     restart_gpu_s: int
     moves: int
     interruptions: int
 
 
-def groups(db: sqlite3.Connection, by: str, begin_s: float, end_s: float, now_s: float) -> list[Group]:
-    """The groups of the jobs in `temp.chosen`, by key."""
-    _spans(db, by, begin_s, end_s)
+def groups(db: sqlite3.Connection, by: str, begin_s: float, end_s: float, now_s: float, *, gpus: int) -> list[Group]:
+    """The groups of the jobs in `temp.chosen`, by key; `gpus` are those of the cluster."""
+    lasts_s = _spans(db, by, begin_s, end_s)
     at = {"now": int(now_s)}
     segment_key, job_key = _keys(by)
     sums = {
@@ -79,12 +82,20 @@ def groups(db: sqlite3.Connection, by: str, begin_s: float, end_s: float, now_s:
     ):
         took.setdefault(key, []).append(took_s)
     return [
-        _group(key, counts.get(key, (0, 0)), sums.get(key, (0,) * 5), took.get(key, ()))
+        _group(
+            key,
+            counts.get(key, (0, 0)),
+            sums.get(key, (0,) * 5),
+            took.get(key, ()),
+            all_gpu_s=gpus * (lasts_s[key] if by == "day" else lasts_s[""]),
+        )
         for key in sorted({*sums, *counts})
     ]
 
 
-def _group(key: str, counts: Sequence[int], sums: Sequence[int | None], took: Sequence[float]) -> Group:
+def _group(
+    key: str, counts: Sequence[int], sums: Sequence[int | None], took: Sequence[float], *, all_gpu_s: int
+) -> Group:
     completion_s, low_s, high_s = mean_interval(took) or (None, None, None)
     wait_s, gpu_s, restart_gpu_s, moves, interruptions = (value or 0 for value in sums)
     return Group(
@@ -96,6 +107,7 @@ def _group(key: str, counts: Sequence[int], sums: Sequence[int | None], took: Se
         high_s=high_s,
         wait_s=wait_s,
         gpu_s=gpu_s,
+        use=gpu_s / all_gpu_s if all_gpu_s else 0.0,
         restart_gpu_s=restart_gpu_s,
         moves=moves,
         interruptions=interruptions,
@@ -112,8 +124,9 @@ def _keys(by: str) -> tuple[str, str]:
     return by, by
 
 
-def _spans(db: sqlite3.Connection, by: str, begin_s: float, end_s: float) -> None:
-    """The times to add up in: one, or the days with their names, from midnight to midnight in local time."""
+def _spans(db: sqlite3.Connection, by: str, begin_s: float, end_s: float) -> dict[str, int]:
+    """The times to add up in: one, or the days by name, from midnight to midnight in local time. Returns how long each
+    lasts."""
     db.execute("drop table if exists temp.spans")
     db.execute("create temp table spans(since integer primary key, till integer, before integer, label text)")
     begin, end = math.floor(begin_s), math.ceil(end_s)
@@ -130,3 +143,4 @@ def _spans(db: sqlite3.Connection, by: str, begin_s: float, end_s: float) -> Non
         "insert into spans values (?, ?, ?, ?)",
         [(since, till, till + (till == end), label) for since, till, label in spans],
     )
+    return {label: till - since for since, till, label in spans}

@@ -6,6 +6,7 @@ not have, so it can be deleted at any time.
 """
 
 import json
+import math
 import os
 import pathlib
 import sqlite3
@@ -213,7 +214,8 @@ class Ledger:
                 "select coalesce(min(submit_s), 0) from jobs join chosen using (job, job_id, user)"
             ).fetchone()[0]
         )
-        return groups(self._db, by, begin_s, max(end_s, begin_s), until_s)
+        end_s = max(end_s, begin_s)
+        return groups(self._db, by, begin_s, end_s, until_s, gpus=self.gpus(begin_s, end_s))
 
     def spans(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
         """Submission and end (so far) of every job that was there between two times, whoever asks."""
@@ -224,15 +226,16 @@ class Ledger:
         )
         return [(float(begin), float(max(begin, end))) for begin, end in rows]
 
-    def gpus(self) -> int:
-        """GPUs of the cluster: as many as were ever held at a time, for accounting knows no others."""
-        changes = self._db.execute(
+    def gpus(self, begin_s: float, end_s: float) -> int:
+        """GPUs of the cluster between two times: as many as were held at once, for accounting knows no others."""
+        there = "from segments where gpus > 0 and start_s <= :end and (open or end_s > max(:begin, start_s))"
+        most = self._db.execute(
             "select max(held) from (select sum(step) over (order by at_s, step) as held from ("
-            "select start_s as at_s, sum(gpus) as step from segments where gpus > 0 and (open or end_s > start_s) "
-            "group by start_s union all select end_s, -sum(gpus) from segments "
-            "where gpus > 0 and not open and end_s > start_s group by end_s))"
+            f"select max(start_s, :begin) as at_s, gpus as step {there} "
+            f"union all select end_s, -gpus {there} and not open))",
+            {"begin": math.floor(begin_s), "end": math.ceil(end_s)},
         ).fetchone()
-        return int(changes[0] or 0)
+        return int(most[0] or 0)
 
     def count(self, selection: Selection) -> int:
         """How many jobs are selected, companions not counted."""

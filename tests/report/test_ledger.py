@@ -182,6 +182,7 @@ def test_sums_of_days_are_those_of_the_week_and_count_only_what_lies_in_it():
     assert all_of_it.gpu_s == 2 * 2 * 4 * day_s, "two jobs at a time for four days"
     assert sum(group.gpu_s for group in days) == all_of_it.gpu_s
     assert sum(group.finished for group in days) == all_of_it.finished
+    assert [group.use for group in (*days, all_of_it)] == [1.0] * (len(days) + 1), "two jobs at a time, never more"
 
 
 class Accounting:
