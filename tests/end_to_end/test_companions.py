@@ -9,6 +9,18 @@ import pytest
 import toml
 
 SCRIPT = pathlib.Path(__file__).parent / "train_and_beat.py"
+# As sites do that bar sbatch on compute nodes.
+LOGIN_ONLY = """
+function slurm_cli_setup_defaults(options, early) return slurm.SUCCESS end
+function slurm_cli_post_submit(offset, job_id, step_id) return slurm.SUCCESS end
+function slurm_cli_pre_submit(options, offset)
+  if options["type"] == "sbatch" and os.getenv("SLURMD_NODENAME") then
+    slurm.log_error("jobs are submitted on login nodes only")
+    return slurm.ERROR
+  end
+  return slurm.SUCCESS
+end
+"""
 EPOCHS = 10_000  # it is cancelled in the end
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(900)]
@@ -104,12 +116,16 @@ def test_a_job_submits_its_companion_and_trains_on_through_growth_and_shrink(sit
 
 
 def test_where_only_the_login_node_may_submit_the_users_agent_does(site):
-    site.lab.run(["scontrol", "update", "PartitionName=gpu", "AllocNodes=login"], user="root", host="head")
+    (site.lab.folder / "slurm/cli_filter.lua").write_text(LOGIN_ONLY)
+    with (site.lab.folder / "slurm/slurm.conf").open("a") as conf:
+        conf.write("CliFilterPlugins=cli_filter/lua\n")
     story = Story(site, "agent")
     with (site.lab.folder / "log/agent.log").open("w") as log:
         agent = site.lab.popen(["ones", "--site", story.file, "agent"], user="user1", stdout=log, stderr=log)
     try:
         story.submit()
+        refused = site.lab.run(["srun", "--overlap", f"--jobid={story.job}", "sbatch", "--wrap=true"], check=False)
+        assert "on login nodes only" in refused.stderr
         story.grows_and_shrinks()
         story.ends()
     finally:
