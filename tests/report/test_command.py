@@ -12,11 +12,12 @@ from ones_slurm.engine.memory import Decision, Memory
 from ones_slurm.engine.records import Run, Tick
 from ones_slurm.model.cluster import ClusterView
 from ones_slurm.model.plan import Outcome, Plan, Shrink, Status
-from ones_slurm.report.columns import COLUMNS
+from ones_slurm.report.columns import COLUMNS, JOB_COLUMNS
 from ones_slurm.report.dump import read_dump
 
 DATA = Path(__file__).parent / "data"
 DUMP = DATA / "sacct-22.05.8.psv"
+LOSSES = {"lwaiting", "lmoving", "lrestarting", "llostwork", "lbubbles", "llargebatch"}
 
 
 def report(*options, dump=DUMP):
@@ -112,4 +113,11 @@ def test_help_explains_every_column():
 
 def test_the_guide_explains_every_column():
     guide = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
-    assert [line.split("`")[1] for line in guide.splitlines() if line.startswith("| `")] == [c.title for c in COLUMNS]
+    of_segments, of_losses = guide.partition("## Columns")[2].split("## Where GPU time goes")
+    told = [
+        [line.split("`")[1] for line in part.splitlines() if line.startswith("| `")]
+        for part in (of_segments, of_losses)
+    ]
+    assert told[0] == [column.title for column in COLUMNS]
+    assert told[1] == [column.title for column in JOB_COLUMNS if column.key in LOSSES]
+    assert all(f"`{title}`" in of_losses for title in ("GOODPUT", "RHO", "LOW", "HIGH", "USE"))
