@@ -13,10 +13,10 @@ if importlib.util.find_spec("transformers") is None or importlib.util.find_spec(
 
 from ones_slurm.elastic.runfolder import RunFolder  # noqa: E402
 
-from .conftest import mpiexec, run_ok  # noqa: E402
-from .test_training import leave_after  # noqa: E402
+from .conftest import mpiexec  # noqa: E402
+from .moving import run_to_its_end, run_until_it_leaves  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.mpi]
+pytestmark = [pytest.mark.torch, pytest.mark.mpi, pytest.mark.timeout(600)]
 
 # The last generation trains a second time, alone and in one piece, for the first importing takes longer than all else.
 TRAINING = """
@@ -71,13 +71,13 @@ def test_moved_in_mid_epoch_to_another_size_it_learns_the_same(
     script.write_text(TRAINING)
     env = {**rank_env, "ONES_RUN_DIR": str(folder.path), "ONES_BATCH": "12"}
 
-    word = leave_after(mpiexec(2, script), {**env, "PAUSE_S": "0.1"}, folder, steps=10)
+    word = run_until_it_leaves(mpiexec(2, script), {**env, "PAUSE_S": "0.1"}, folder, step=10)
     assert 10 <= word.progress.step < 32
     assert word.progress.samples == 12 * word.progress.step
     assert (word.progress.total_samples, word.progress.base_batch, word.batch) == (384, 12, 12)
     assert word.progress.metrics["max_local_batch"] == 4
     folder.begin_generation()
-    run_ok([sys.executable, str(script)], {**env, "AGAIN": "1"})
+    run_to_its_end([sys.executable, str(script)], {**env, "AGAIN": "1"})
 
     moved, alone = torch.load(tmp_path / "final.pt", weights_only=True)
     assert moved["step"] == alone["step"] == 32

@@ -14,7 +14,8 @@ from ones_slurm.elastic.balance import Balance  # noqa: E402
 from ones_slurm.elastic.job import Job  # noqa: E402
 from ones_slurm.elastic.world import World  # noqa: E402
 
-from .conftest import CHECKOUT, run_ok  # noqa: E402
+from .conftest import CHECKOUT  # noqa: E402
+from .moving import run_to_its_end  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -104,7 +105,7 @@ def test_two_unequal_ranks_train_as_one_and_the_slower_one_gets_less(
     script: pathlib.Path, rank_env: dict[str, str], tmp_path: pathlib.Path
 ) -> None:
     wrapper = [sys.executable, str(CHECKOUT / "wrappers" / "ones-run"), "--ranks-per-node=2"]
-    run_ok([*wrapper, f"--dir={tmp_path / 'run'}", "--", sys.executable, str(script)], rank_env)
+    run_to_its_end([*wrapper, f"--dir={tmp_path / 'run'}", "--", sys.executable, script], rank_env)
     first, second = (json.loads((tmp_path / f"told-{rank}.json").read_text()) for rank in (0, 1))
 
     assert first["weights"] == second["weights"]
