@@ -22,13 +22,15 @@ EXACT_BUDGET = 4e7
 PRICE_STEPS = 24
 # With several pools the first few candidates get the best sizes within theirs, in tasks up to so many steps.
 SETTLED, SETTLE_BUDGET = 2, 2e6
+# So many candidates are placed in the end, the fewer the more jobs there are; most often the first is the best.
+PLACED, PLACED_JOBS = (4, 16), 1024
 STILL = 0.3  # it ends when nothing was gained for this part of its generations
 
 
-def evolve(options: Options, seeds: list[Ints], rng: np.random.Generator, survivors: int = 4) -> Ints:
-    """(up to `survivors`, J) the best distinct candidates, the best first; never worse than any seed.
+def evolve(options: Options, seeds: list[Ints], rng: np.random.Generator, *, search: bool = True) -> Ints:
+    """(a few, J) the best distinct candidates, the best first, then the exact seed; never worse than any seed.
 
-    Seeds that overdraw a pool are mended first.
+    Seeds that overdraw a pool are mended first. Without `search` they are only filled up, and the best of them kept.
     """
     jobs = options.cost.shape[0]
     own = [*seeds, *priced_seeds(options)]
@@ -39,7 +41,7 @@ def evolve(options: Options, seeds: list[Ints], rng: np.random.Generator, surviv
     padded = pad(options, parents, options.order)
     parents, costs = _best(options, np.concatenate([parents, padded]), POPULATION)
     settles = len(options.pools) > 1 and _exact_cost(options) <= SETTLE_BUDGET and np.isfinite(costs[0])
-    still, generations = 0, _generations(options)
+    still, generations = 0, _generations(options) if search else 0
     for _ in range(generations):
         filled = np.resize(parents, (POPULATION, jobs))
         children = refresh(options, crossover(filled, rng))
@@ -49,12 +51,13 @@ def evolve(options: Options, seeds: list[Ints], rng: np.random.Generator, surviv
         young = pad(options, young, _shaken(options.order, rng), keep)
         if settles:
             young = np.concatenate([young, [settle(options, one, rng) for one in parents[:SETTLED]]])
-        best = costs[0]
+        before = costs[0]
         parents, costs = _best(options, np.concatenate([parents, young]), POPULATION)
-        still = 0 if costs[0] < best * (1.0 - 1e-9) else still + 1
+        still = 0 if costs[0] < before * (1.0 - 1e-9) else still + 1
         if still > STILL * generations:
             break
-    return parents[:survivors]
+    best = parents[: int(np.clip(PLACED_JOBS // max(jobs, 1), *PLACED))]
+    return best if exact is None else np.concatenate([best, exact[None]])
 
 
 def exact_seed(options: Options) -> Ints | None:

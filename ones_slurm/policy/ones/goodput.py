@@ -62,6 +62,12 @@ def known_curve(facts: Facts, model: SpeedModel, sizes: Sizes) -> tuple[Floats, 
     return goodput[every, best], batch[every, best]
 
 
+def goodput_now(facts: Facts, model: SpeedModel, size: tuple[int, int], batch: float) -> float:
+    """The goodput of a size, (GPUs, nodes), with any batch: between two of those that are weighed a straight line."""
+    ladder, rate = batch_ladder(model, facts.limits, ((size[0],), (size[1],)))
+    return float(np.interp(batch, ladder[0], rate[0] * learning(ladder[0], facts.limits.base, facts.noise)))
+
+
 def useful(goodput: Floats) -> NDArray[np.bool_]:
     """(jobs, sizes) sizes, in rising order, that beat every smaller one by `MIN_GAIN`."""
     before = np.maximum.accumulate(goodput, axis=-1)

@@ -38,6 +38,17 @@ def pipeline_curve(facts: Facts, pipeline: Pipeline, sizes: Sizes) -> tuple[Floa
     return goodput, batches
 
 
+def pipeline_now(facts: Facts, pipeline: Pipeline, gpus: int, batch: int) -> float:
+    """The goodput of the size and batch in force; 0 where there is none."""
+    replicas = gpus // pipeline.devices
+    if not replicas or not batch:
+        return 0.0
+    scale, exchange_s = _corrections(facts, pipeline)
+    count = np.array([max(batch / (replicas * pipeline.micro_batch), 1.0)])
+    step_s = float((scale * steps_s(pipeline, count))[0]) + (exchange_s if replicas > 1 else 0.0)
+    return batch / step_s * float(learning(batch, facts.limits.base, facts.noise))
+
+
 def steps_s(pipeline: Pipeline, counts: Floats) -> Floats:
     """Seconds of a step with so many micro-batches: as searched, in a straight line between and beyond that."""
     known = {count: s for count, s in pipeline.steps if count > 0 and math.isfinite(s) and 0.0 < s <= MAX_STEP_S}

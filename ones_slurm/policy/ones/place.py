@@ -66,11 +66,13 @@ class Board:
         return ()
 
 
-def place(nodes: Sequence[NodeView], jobs: Sequence[JobView], sizes: Mapping[str, int]) -> dict[str, Allocation]:
+def place(
+    nodes: Sequence[NodeView], jobs: Sequence[JobView], sizes: Mapping[str, int], *, clears: bool = True
+) -> dict[str, Allocation]:
     """An allocation for each job with a size in `sizes` (GPUs; 0 gives ()); jobs that are not in it keep theirs.
 
-    Unchanged sizes are untouched, except for small jobs that must make room for one that needs a whole node. A job for
-    which there is no room after all gets ().
+    Unchanged sizes are untouched, except that with `clears` small jobs make room for one that needs a whole node. A job
+    for which there is no room after all gets ().
     """
     board = Board([node for node in nodes if node.usable])
     chosen: dict[str, Allocation] = {}
@@ -93,7 +95,7 @@ def place(nodes: Sequence[NodeView], jobs: Sequence[JobView], sizes: Mapping[str
         allocation: Allocation = ()
         if 0 < gpus < per_node:
             allocation = board.best_fit(gpus, prefer)
-        elif gpus:
+        elif gpus and clears:
             _make_room(board, gpus // per_node, per_node, movable, chosen)
         allocation = allocation or (board.across(gpus, prefer) if gpus else ())
         board.take(allocation)

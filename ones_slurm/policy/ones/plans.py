@@ -12,6 +12,9 @@ from ones_slurm.policy.sizes import MAX_LR_SCALE, batch_at, shares, told
 
 # Another batch at an unchanged size changes too little below a tenth (ours: the engine has the same margin).
 REBATCH_FROM = 0.1
+# What it must bring the rest of the job below, pause included; best batches lie on a flat top, and measurements err by
+# that much (ours).
+REBATCH_BELOW = 0.9
 
 
 def plan_of(
@@ -45,15 +48,15 @@ def plan_of(
     return Plan(tuple(targets))
 
 
-def placed(view: ClusterView, at: Situation, sizes: Ints, pools: Ints) -> dict[str, Allocation]:
-    """Which GPUs each job gets: each pool is placed by itself, for a job never spans two."""
+def placed(view: ClusterView, at: Situation, sizes: Ints, pools: Ints, *, clears: bool = True) -> dict[str, Allocation]:
+    """Which GPUs each job gets: each pool is placed by itself, for a job never spans two; `clears` as in `place`."""
     moves = [j for j in range(len(at.jobs)) if not at.fixed[j]]
     allocations: dict[str, Allocation] = {at.jobs[j].job_id: () for j in moves if not sizes[j]}
     for pool, names in enumerate(at.nodes_of):
         wanted = {at.jobs[j].job_id: int(sizes[j]) for j in moves if sizes[j] and pools[j] == pool}
         elsewhere = {at.jobs[j].job_id: 0 for j in moves if not (sizes[j] and pools[j] == pool)}
         nodes = [node for node in view.nodes if node.name in names]
-        chosen = place(nodes, view.jobs, {**elsewhere, **wanted})
+        chosen = place(nodes, view.jobs, {**elsewhere, **wanted}, clears=clears)
         allocations.update((job_id, chosen[job_id]) for job_id in wanted)
     return allocations
 
@@ -81,9 +84,20 @@ def _batch(at: Situation, j: int, size: int) -> tuple[int, float]:
     batch = even if even >= at.base[j] else batch
     if job.wish is not None and job.wish.batch is not None:
         batch = job.wish.batch.clamp(batch)
-    if size == at.held[j] and job.batch and abs(batch - job.batch) < REBATCH_FROM * job.batch:
+    if size == at.held[j] and job.batch and not _pays(at, j, batch):
         batch = job.batch
     return batch, min(max(batch / float(at.base[j]), 1e-3), MAX_LR_SCALE)
+
+
+def _pays(at: Situation, j: int, batch: int) -> bool:
+    """Whether another batch at the held size changes something, and on whole nodes, where it is a move of its own,
+    ends the job clearly sooner."""
+    job = at.jobs[j]
+    if abs(batch - job.batch) < REBATCH_FROM * job.batch:
+        return False
+    if not at.whole_nodes or not at.known[j] or at.now_rate[j] <= 0.0:
+        return True
+    return bool(at.left[j] / at.held_rate[j] + at.rebatch_s[j] < REBATCH_BELOW * at.left[j] / at.now_rate[j])
 
 
 def _reason(at: Situation, j: int, size: int, pool: int) -> str:

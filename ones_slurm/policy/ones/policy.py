@@ -15,7 +15,7 @@ from ones_slurm.policy.ones.situation import Situation, situation_of
 class Ones:
     """No plan is worse, by `score`, than leaving all as it is, than the rule's and than the exact optimum of sizes.
 
-    `history` lets a job profit from ended ones of the same user and recipe; `search` off leaves the seeds alone.
+    `history` lets a job profit from ended ones of the same user and recipe; without `search` only seeds are weighed.
     """
 
     name = "ones"
@@ -31,10 +31,30 @@ class Ones:
         rule = psrpt_sizes(at)
         options = options_of(at, rule)
         seeds = [options.held, options.choice(*rule)]
-        best = evolve(options, seeds, rng) if self._search else np.array(seeds)
+        best = evolve(options, seeds, rng, search=self._search)
         choice, allocations = _cheapest_placed(view, at, options, [*best, *seeds])
         sizes, pools = options.units[choice], options.pool[choice]
         return plan_of(view, at, sizes, pools, allocations)
+
+
+def cost_of(view: ClusterView, plan: Plan, *, history: bool = True) -> float:
+    """Any plan by the score of `Ones`, places included; infinite for one that it could not have made."""
+    at = situation_of(view, history=history)
+    options = options_of(at, psrpt_sizes(at))
+    targets = {target.job_id: target for target in plan.targets}
+    sizes, pools, allocations = at.held.copy(), at.held_in.argmax(axis=1), {}
+    for j, job in enumerate(at.jobs):
+        target = targets.get(job.job_id)
+        if target is None or at.fixed[j]:
+            continue
+        allocations[job.job_id] = target.allocation or ()
+        names = [name for name, _ in allocations[job.job_id]]
+        sizes[j] = sum(gpus for _, gpus in allocations[job.job_id]) if target.allocation is not None else target.nodes
+        pools[j] = next((p for p, there in enumerate(at.nodes_of) if names and names[0] in there), 0)
+    choice = options.choice(sizes, pools)
+    if (options.units[choice] != sizes).any():
+        return float("inf")
+    return float(options.costs(choice[None])[0]) + placing_cost(at, options, choice, allocations)
 
 
 def _cheapest_placed(
@@ -49,9 +69,12 @@ def _cheapest_placed(
         if best is not None and costs[at_place] >= best[0]:
             break
         choice = candidates[at_place]
-        allocations = placed(view, at, options.units[choice], options.pool[choice])
-        total = float(costs[at_place]) + placing_cost(at, options, choice, allocations)
-        if best is None or total < best[0]:
-            best = total, choice, allocations
+        for clears in (True, False):  # small jobs make room for a large one, or it gets the gaps between them
+            allocations = placed(view, at, options.units[choice], options.pool[choice], clears=clears)
+            total = float(costs[at_place]) + placing_cost(at, options, choice, allocations)
+            if best is None or total < best[0]:
+                best = total, choice, allocations
+            if total <= costs[at_place]:
+                break
     assert best is not None
     return best[1], best[2]

@@ -16,9 +16,18 @@ from ones_slurm.model.cluster import ClusterView, JobState, JobView, NodeView, P
 from ones_slurm.model.pools import fits, kind_of
 from ones_slurm.model.wish import Bounds
 from ones_slurm.policy.ones.facts import Facts, Kind, bounded, credible, facts_of, kinds_of
-from ones_slurm.policy.ones.goodput import MAX_RAMP, UNKNOWN_S, Ints, Sizes, known_curve, unknown_curve, useful
+from ones_slurm.policy.ones.goodput import (
+    MAX_RAMP,
+    UNKNOWN_S,
+    Ints,
+    Sizes,
+    goodput_now,
+    known_curve,
+    unknown_curve,
+    useful,
+)
 from ones_slurm.policy.ones.network import network_of
-from ones_slurm.policy.ones.pipelined import pipeline_curve
+from ones_slurm.policy.ones.pipelined import pipeline_curve, pipeline_now
 from ones_slurm.policy.ones.progress import curve_of, fit_predictor
 from ones_slurm.policy.ones.throughput import Floats, Network, fit_speeds
 from ones_slurm.policy.sizes import claims_nodes, size_bounds
@@ -65,10 +74,11 @@ class Situation:
     left: Floats  # (J,)
     held: Ints  # (J,)
     held_rate: Floats  # (J,)
-    held_batch: Floats  # (J,)
+    now_rate: Floats  # (J,) the goodput there with the batch in force
     known: Bools  # (J,)
     move_s: Floats  # (J,)
     shrink_s: Floats  # (J,)
+    rebatch_s: Floats  # (J,)
     fixed: Bools  # (J,) may not be moved now
     least: Ints  # (J,) units that it must have: whole nodes are taken from a running job only down to its minimum
     base: Floats  # (J,) base batch
@@ -109,7 +119,7 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * 9
     goodput, allowed, batch = (np.array(columns[at]).reshape(shape) for at in range(3))
     allowed = useful(np.where(allowed, goodput, 0.0))
-    left, rate, held_batch, known, base, doubt = (np.array(columns[at]) for at in range(3, 9))
+    left, rate, now, known, base, doubt = (np.array(columns[at]) for at in range(3, 9))
     pace = _paces(view, nodes_of, frame.network)
     rate = rate * np.where(held > 0, pace[held_in.argmax(axis=1)], 1.0)
     return Situation(
@@ -129,9 +139,10 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
         left=np.maximum(left, _least_left(view.now_s, jobs) * rate / np.maximum(held, 1)),
         held=held,
         held_rate=rate,
-        held_batch=held_batch,
+        now_rate=now,
         known=known.astype(bool),
         move_s=np.full(len(jobs), max(view.pause_s, 0.0)),
+        rebatch_s=np.full(len(jobs), max(view.pauses.get("rebatch", view.pause_s), 0.0)),
         shrink_s=np.full(len(jobs), max(view.pauses.get("shrink", view.pause_s), 0.0)),
         # A job that spans pools is left alone, for sizes are chosen within one.
         fixed=np.array([_is_fixed(job, view, usable) for job in jobs], bool) | ((held_in > 0).sum(axis=1) > 1),
@@ -155,7 +166,8 @@ class _Frame(NamedTuple):
 def _row(
     job: JobView, frame: _Frame, held: int, bounds: Bounds, kind: Kind | None
 ) -> tuple[Floats, Bools, Floats, float, float, float, bool, float, float]:
-    """(goodput, allowed, batch) by size, what is left, goodput and batch at the held size, known, base batch, doubt."""
+    """(goodput, allowed, batch) by size, what is left, goodput at the held size and with the batch in force there,
+    known, base batch, doubt."""
     units, per_node, past_jobs, _ = frame
     facts = facts_of(job, kind)
     past = kind.speeds if kind is not None else ()
@@ -168,24 +180,28 @@ def _row(
     speeds = facts.speeds or _from_progress(job, facts)
     if job.pipeline is not None and job.pipeline.steps:
         goodput, batch = pipeline_curve(facts, job.pipeline, sizes)
+        now = pipeline_now(facts, job.pipeline, job.gpus, job.batch)
         most = max(MAX_RAMP * max((speed.gpus for speed in facts.speeds), default=0), first)
         left, doubt = _left(job, facts, past_jobs, float(goodput.max(initial=0.0)))
         rate = max(float(goodput[at]), LEAST_RATE) if held else 0.0
         allowed &= np.array(sizes[0]) <= most
-        return goodput, allowed, batch, left, rate, float(batch[at]), True, facts.limits.base, doubt
+        return goodput, allowed, batch, left, rate, now, True, facts.limits.base, doubt
     if not speeds and not past:
         goodput, batch = unknown_curve(sizes), np.full(len(units), float(job.batch))
         allowed &= np.array(sizes[0]) <= first
         left = max(UNKNOWN_S, _served_gpu_s(job))
         rate = goodput[at] if held else 0.0
-        return goodput, allowed, batch, left, rate, float(job.batch), False, facts.limits.base, 0.0
+        return goodput, allowed, batch, left, rate, rate, False, facts.limits.base, 0.0
     model = fit_speeds(speeds, past, frame.network)
     most = max(MAX_RAMP * model.most_gpus, first)
     goodput, batch = known_curve(facts, model, sizes)
     allowed &= np.array(sizes[0]) <= most
     left, doubt = _left(job, facts, past_jobs, float(goodput.max(initial=0.0)))
     rate = max(float(goodput[at]), LEAST_RATE) if held else 0.0
-    return goodput, allowed, batch, left, rate, float(batch[at]), True, facts.limits.base, doubt
+    now = rate
+    if held and job.batch and not per_node:  # elsewhere another batch is no move of its own
+        now = goodput_now(facts, model, (sizes[0][at], sizes[1][at]), float(job.batch))
+    return goodput, allowed, batch, left, rate, now, True, facts.limits.base, doubt
 
 
 def _left(job: JobView, facts: Facts, past: tuple[Past, ...], fastest: float) -> tuple[float, float]:

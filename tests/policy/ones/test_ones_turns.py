@@ -34,8 +34,8 @@ def test_a_gpu_second_costs_what_the_weights_of_those_behind_say():
     assert prices(at, order_of(at)).tolist() == pytest.approx([(1 + 5) / 2 / 8, 5 / 1 / 8, 0.0])
 
 
-def test_who_waited_for_half_a_day_comes_before_who_is_a_little_shorter():
-    old = job("old", left=130_000, submit_s=NOW_S - MAX_WAIT_S / 2)
+def test_who_waited_for_most_of_a_day_comes_before_who_is_a_little_shorter():
+    old = job("old", left=130_000, submit_s=NOW_S - MAX_WAIT_S * 0.8)
     assert served(situation_of(view(2, job("new", submit_s=NOW_S), old))) == ["old", "new"]
 
 
