@@ -54,14 +54,15 @@ def groups(db: sqlite3.Connection, by: str, begin_s: float, end_s: float, now_s:
     sums = {
         row[0]: row[1:]
         for row in db.execute(
-            f"select key, sum(max(min(till, wait_till) - max(since, wait_since_s), 0)), "
+            "select key, sum(own * max(min(till, wait_till) - max(since, wait_since_s), 0)), "
             "sum(gpus * max(min(till, ended) - max(since, start_s), 0)), "
-            "sum(gpus * max(min(till, ended + restart_cost_s) - max(since, ended), 0)), "
-            "sum(moved and start_s >= since and start_s < till), "
-            "sum(interrupted and start_s >= since and start_s < till) from ("
-            f"select {segment_key} as key, since, till, gpus, start_s, restart_cost_s, moved, interrupted, "
-            f"wait_since_s, coalesce(start_s, {_END}) as wait_till, {_END} as ended "
-            "from chosen join segments s using (job, job_id, user) "
+            "sum(own * gpus * max(min(till, ended + restart_cost_s) - max(since, ended), 0)), "
+            "sum(own and moved and start_s >= since and start_s < till), "
+            "sum(own and interrupted and start_s >= since and start_s < till) from ("
+            # Of a companion only the GPUs count: it waits and comes back while its base trains.
+            f"select {segment_key} as key, since, till, gpus, base = '' as own, start_s, restart_cost_s, moved, "
+            f"interrupted, wait_since_s, coalesce(start_s, {_END}) as wait_till, {_END} as ended "
+            "from chosen join jobs using (job, job_id, user) join segments s using (job, job_id, user) "
             "join spans on since < ended + restart_cost_s and till > coalesce(wait_since_s, start_s)) group by key",
             at,
         )
@@ -120,8 +121,8 @@ def _keys(by: str) -> tuple[str, str]:
         return "label", "label"
     if by == "partition":
         first = "substr({0}, 1, instr({0} || ',', ',') - 1)"
-        return first.format("partition"), first.format("partitions")
-    return by, by
+        return first.format("s.partition"), first.format("partitions")
+    return f"s.{by}", by
 
 
 def _spans(db: sqlite3.Connection, by: str, begin_s: float, end_s: float) -> dict[str, int]:

@@ -126,6 +126,29 @@ def test_the_doctor_names_a_wrong_key_and_still_looks_at_the_rest(lab):
     assert "OK    slurmctld" in done.stdout
 
 
+def test_info_shows_nodes_gpus_and_jobs_of_each_partition_also_without_onesd(lab):
+    job = lab.run(
+        ["sbatch", "--parsable", "-N1", "--gres=gpu:2", "-o", "/dev/null", "--wrap", "sleep 600"]
+    ).stdout.strip()
+    try:
+        deadline = time.monotonic() + 20
+        while lab.run(["squeue", "-h", "-j", job, "-o", "%t"]).stdout.strip() != "R":
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        head, _, titles, *rows = ones(lab, "info").stdout.splitlines()
+        assert head.startswith("onesd  onesd does not answer")
+        assert titles.split() == ["PARTITION", "ELASTIC", "NODES", "GPUS", "RUNNING", "PENDING", "WISHING"]
+        assert [row.split() for row in rows] == [
+            ["gpu", "yes", "1/1/0/2", "2/2/0/4", "1", "0", "0"],
+            ["other", "yes", "1/1/0/2", "2/2/0/4", "0", "0", "0"],
+        ]
+        told = json.loads(ones(lab, "info", "-p", "gpu", "--json").stdout)
+        assert (told["version"], told["onesd"], told["partitions"][0]["gpus_idle"]) == (1, None, 2)
+        assert ones(lab, "info", "-p", "nosuch").returncode == 5
+    finally:
+        lab.run(["scancel", job])
+
+
 def test_without_slurmctld_it_is_exit_code_4_with_slurms_own_words(lab):
     lab.stop_service("slurmctld")
     try:

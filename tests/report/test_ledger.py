@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ones_slurm.model.errors import Failed, NotFound
 from ones_slurm.report.dump import Saved, read_dump
+from ones_slurm.report.figures import job_figures
 from ones_slurm.report.ledger import Ledger
 from ones_slurm.report.refresh import OVERLAP_S, refresh
 from ones_slurm.report.segments import histories
@@ -59,7 +60,7 @@ def test_it_tells_what_the_rows_tell_in_any_order(release):
         assert ledger.histories(Selection()) == histories(dump.rows, now_s=dump.last_s)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(unruly_rows(), st.randoms())
 def test_unruly_rows_in_any_order_and_number_come_to_the_same(rows, chance):
     again = [*rows, *chance.sample(rows, k=len(rows) // 2)]
@@ -71,13 +72,18 @@ def test_unruly_rows_in_any_order_and_number_come_to_the_same(rows, chance):
             often.take(piece, read_s=400)
         told = once.histories(Selection())
         assert often.histories(Selection()) == told
-        groups = once.groups(Selection(), "user", now_s=10_000)
+        groups, days = once.groups(Selection(), "user"), once.groups(Selection(), "day")
     assert {job.job_id for job in told} | {"1", "2", "3_1", "3_[2-4]", "5+0"} == {"1", "2", "3_1", "3_[2-4]", "5+0"}
     for job in told:
         spans = [(segment.start_s, segment.end_s) for segment in job.segments if segment.start_s is not None]
         assert all(begin <= end for begin, end in spans)
         assert all(before[1] <= after[0] for before, after in pairwise(spans)), "nothing counts twice"
     assert sum(group.jobs for group in groups) == len(told), "no job is dropped"
+    figures = [job_figures(job) for job in told]
+    for name in ("gpu_s", "restart_gpu_s", "wait_s"):
+        counted = sum(getattr(job, name) for job in figures)
+        assert sum(getattr(group, name) for group in groups) == counted, name
+        assert sum(getattr(group, name) for group in days) == counted, name
 
 
 def test_reading_a_file_again_changes_nothing(tmp_path):

@@ -13,7 +13,8 @@ from ones_slurm.lab import Lab, LabSpec, packages
 pytestmark = pytest.mark.slurm
 
 GPUS_PER_NODE = 4
-REPORT = ["python", "-m", "ones_slurm.cli.main", "report", "-a", "-S", "now-1hour"]
+ONES = ["python", "-m", "ones_slurm.cli.main"]
+REPORT = [*ONES, "report", "-a", "-S", "now-1hour"]
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +144,9 @@ def test_the_report_adds_up_to_what_squeue_showed(lab):
         (2, companion),
         (1, ""),
     ]
+    page = lab.run([*ONES, "eff", late], user="root", host="head").stdout
+    assert "state         TIMEOUT" in page
+    assert "Ask for more (`--time`)" in page
     seen = watch.gpu_s
     seen[base] += seen.pop(companion)
     told = sum(job["gpu_s"] for job in jobs.values())
