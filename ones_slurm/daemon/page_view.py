@@ -93,15 +93,14 @@ def page_view(
     actions = {action.job_id: action for action in latest.actions if action.job_id in seen}
     mine = [row for row in rows if row.job_id in seen]
     held = _held(view)
-    gpus = sum(_gpus(node, held[node.name]) for node in view.nodes)
     lines = tuple(JobLine(row, colour_of(row.job_id)) for row in mine[:MOST_JOBS])
     return PageView(
         state=state,
         looked=moment(view.now_s) if latest.view is not None else "not yet",
         now_s=view.now_s,
-        gpus=gpus,
-        gpus_held=sum(count for jobs_there in held.values() for _, count in jobs_there),
-        gpus_out=sum(_gpus(node, ()) for node in view.nodes if not node.usable and not held[node.name]),
+        gpus=sum(node.gpus for node in view.nodes),
+        gpus_held=sum(job.gpus for job in view.jobs),
+        gpus_out=sum(node.gpus for node in view.nodes if not node.usable and not held[node.name]),
         running=sum(row.state == JobState.RUNNING.value for row in mine),
         waiting=sum(row.state == JobState.PENDING.value for row in mine),
         moving=sum(row.move is not None for row in mine),
@@ -169,7 +168,8 @@ def _held(view: ClusterView) -> defaultdict[str, list[tuple[JobView, int]]]:
     return found
 
 
-def _gpus(node: NodeView, held: Sequence[tuple[JobView, int]]) -> int:
+def _squares(node: NodeView, held: Sequence[tuple[JobView, int]]) -> int:
+    """One a GPU; a node without any has one, so that it can be seen."""
     return max(node.gpus, sum(count for _, count in held), 1)
 
 
@@ -181,4 +181,4 @@ def _cell(node: NodeView, held: Sequence[tuple[JobView, int]], seen: Mapping[str
         squares += [Square(f"c{colour_of(job.job_id)}" if shown else "other", says)] * count
     idle = Square("free", "free") if node.usable else Square("out", "not usable now")
     here = tuple(job.job_id for job, _ in held if job.job_id in seen)
-    return NodeCell(node.name, tuple(squares) + (idle,) * (_gpus(node, held) - len(squares)), here)
+    return NodeCell(node.name, tuple(squares) + (idle,) * (_squares(node, held) - len(squares)), here)

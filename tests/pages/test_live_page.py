@@ -18,7 +18,8 @@ from ones_slurm.daemon.answers import PageLink
 from ones_slurm.daemon.auth import Caller
 from ones_slurm.daemon.main import _open
 from ones_slurm.daemon.page_keys import KEY_LASTS_S, SESSION_LASTS_S, PageKeys
-from ones_slurm.daemon.page_view import moment
+from ones_slurm.daemon.page_view import Reader, moment, page_view
+from ones_slurm.model.cluster import NodeView
 from ones_slurm.model.settings import Daemon
 from ones_slurm.model.wire import Progress
 from ones_slurm.peer.client import Client
@@ -56,6 +57,7 @@ def link_of_nobody(place):
     imports = """
 import encodings.idna
 import msgspec
+from ones_slurm.model.cluster import NodeView
 from ones_slurm.model.settings import Daemon
 from ones_slurm.daemon.answers import PageLink
 from ones_slurm.peer.client import Client
@@ -216,6 +218,41 @@ def test_keys_and_cookies_end_and_are_no_more_than_a_user_needs():
     assert keys.caller(keys.enter(other)) == Caller(2, "two")
 
 
+def test_a_node_without_gpus_is_seen_and_counts_none(place):
+    view = place.latest.view
+    nodes = (*view.nodes, NodeView("cpu1", 0, True), NodeView("down1", 2, False))
+    told = page_view(
+        msgspec.structs.replace(place.latest, view=msgspec.structs.replace(view, nodes=nodes)),
+        place.desk.queue().jobs,
+        place.desk.state(),
+        (),
+        Reader(None, True),
+    )
+    assert (told.gpus, told.gpus_held, told.gpus_out) == (10, 8, 2)
+    assert [(cell.name, [square.look for square in cell.squares]) for cell in told.nodes[4:]] == [
+        ("cpu1", ["free"]),
+        ("down1", ["out", "out"]),
+    ]
+
+
+def test_over_a_unix_socket_the_kernel_says_who_is_looking():
+    """As through `ssh -L 7078:/run/onesd.sock`, whose far end is a process of the user."""
+    with open_door({"11": "root", "12": "nobody"}, auth="socket") as place:
+        place.desk.private_data = frozenset({"jobs"})
+        ask = f"""
+knock = socket.socket(socket.AF_UNIX)
+knock.connect({place.daemon.socket!r})
+knock.sendall(b"GET / HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
+answer = b"".join(iter(lambda: knock.recv(65536), b""))
+print(answer.decode())
+"""
+        page = python_as(NOBODY, "import encodings.idna, socket", ask)
+    assert page.startswith("HTTP/1.1 200")
+    assert "You see the jobs of nobody" in page
+    assert "n2: job 12" in page
+    assert "job 11" not in page
+
+
 def test_the_command_prints_a_link_that_lets_in(place, tmp_path):
     (tmp_path / "site.toml").write_text(site_text(place.daemon))
     told = ones_page(tmp_path / "site.toml")
@@ -282,7 +319,6 @@ def test_a_finish_that_is_no_date_is_not_shown(browser, place):
 
 
 def test_the_last_decisions_are_moves_and_the_newest_word_on_each_job(place, browser):
-    from ones_slurm.daemon.page_view import Reader, page_view
     from ones_slurm.engine.records import Decided
     from ones_slurm.model.plan import Status
 
