@@ -131,7 +131,7 @@ def test_every_plan_passes_the_guard(policy, *, low, more, count, running, shrin
 @pytest.mark.parametrize(("left", "pays"), [(2_000, False), (2_000_000, True)])
 def test_another_batch_on_the_same_nodes_must_pay_for_its_pause(left, pays):
     measured = (Speed(4, 8, 8, 0.2, 0.0), Speed(4, 8, 32, 0.22, 0.0))  # four times the batch in a tenth more time
-    alone = job("a", 0, 1, 2, 3, low=4, total=10_000 + left, rate=320.0, speeds=measured)
+    alone = job("a", 0, 1, 2, 3, total=10_000 + left, rate=320.0, speeds=measured, start_s=9_990.0)
     target = decide(Ones(), cluster(4, alone, pause_s=30.0, pauses={"rebatch": 10.0}))["a"]
     assert target.nodes == 4
     assert (target.batch > 64) == pays, "ten seconds are too much for a job that ends in six"
