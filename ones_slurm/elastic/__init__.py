@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ones_slurm.elastic.job import Job
     from ones_slurm.elastic.pipeline_job import PipelineJob
+    from ones_slurm.elastic.world import World
     from ones_slurm.pipeline.model import PipelineModel
 
 
@@ -42,6 +43,16 @@ def init(
     from ones_slurm.elastic.world import join
 
     return Job(model, optimizer, scheduler, world=join(), seed=seed, scaler=scaler)
+
+
+def start() -> "World":
+    """Enters the world now, for a script that needs torch.distributed before it has an optimizer (`fully_shard` does).
+
+    `init` does it otherwise. Gives rank, size and device.
+    """
+    from ones_slurm.elastic.world import join
+
+    return join()
 
 
 def init_pipeline(

@@ -75,10 +75,10 @@ class Crew:
 
     def failed(self, team: Team) -> str:
         """Why a team that shall join will not, "" as long as it may."""
-        if team.name in self._failed:
-            return self._failed[team.name]
         step = self._steps.get(team.name)
-        return "its ranks have ended" if step is not None and step.poll() is not None else ""
+        ended = step is not None and step.poll() is not None
+        self._collect()
+        return self._failed.get(team.name, "its ranks have ended" if ended else "")
 
     def have_left(self, seats: set[Seat]) -> bool:
         """Whether all ranks of these seats that were started here have ended."""
@@ -100,11 +100,11 @@ class Crew:
 
     def died(self, name: str, how: str, host: str) -> None:
         """A rank has died; where it belongs to the world, the keeper makes a new one of the others."""
-        if name.partition(".")[0] not in self._admitted:
-            self._failed.setdefault(name.partition(".")[0], f"rank {name} on {host}: {how}")
-            return
         self.keeper.died(name, how)
-        if self._seat_of(name) in self.seats:
+        team = name.partition(".")[0]
+        if team not in self._admitted:
+            self._failed.setdefault(team, f"rank {name} on {host}: {how}")
+        elif self._seat_of(name) in self.seats:
             self._deaths.append(Cause(name, host, how))
             self._waiting_s = self._waiting_s or time.monotonic()
 
@@ -131,10 +131,7 @@ class Crew:
 
     def poll(self) -> int | None:
         """None while any rank runs; then 0 if the last of them ended well, and 75 if all have left."""
-        for name, step in self._steps.items():
-            for cause in step.endings[self._seen[name] :]:
-                self._seen[name] += 1
-                self._ended(name, cause)
+        self._collect()
         now_s = time.monotonic()
         if self._waiting_s is not None and now_s - self._waiting_s > _REGROUP_WITHIN_S:
             self.cause = self._deaths[0]
@@ -155,10 +152,16 @@ class Crew:
     def end(self) -> int:
         return self._code([step.end() for step in self._steps.values()])
 
+    def _collect(self) -> None:
+        for name, step in self._steps.items():
+            for cause in step.endings[self._seen[name] :]:
+                self._seen[name] += 1
+                self._ended(name, cause)
+
     def _ended(self, team: str, cause: Cause) -> None:
         name = f"{team}.{cause.rank}"
         self._gone.add(name)
-        if cause.code == LEFT_CODE:
+        if cause.code == LEFT_CODE or (team in self._admitted and self._seat_of(name) not in self.seats):
             return
         if self._live and (cause.code is None or team != "0"):
             self.died(name, cause.how, cause.host)

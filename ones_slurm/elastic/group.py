@@ -31,8 +31,8 @@ class Group:
         self._connections: dict[int, str] = {}
 
     def form(self, store: TCPStore, *, number: int, rank: int, size: int, backend: str) -> None:
-        """Joins the others; raises `RuntimeError` when one of them does not come."""
-        if size == 1:
+        """Joins the others, unless the script has done so; raises `RuntimeError` when one of them does not come."""
+        if size == 1 or dist.is_initialized():
             return
         before = _sockets()
         within = datetime.timedelta(seconds=_FORM_WITHIN_S + _FORM_S_PER_RANK * size)

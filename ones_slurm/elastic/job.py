@@ -24,6 +24,7 @@ from ones_slurm.elastic.noise import NoiseScale
 from ones_slurm.elastic.rates import Ramp, scaled
 from ones_slurm.elastic.runfolder import LEFT_CODE, RunFolder, Wanted
 from ones_slurm.elastic.sampler import Share, check_fits
+from ones_slurm.elastic.sharded import collected, is_sharded, spread
 from ones_slurm.elastic.speaker import Speaker
 from ones_slurm.elastic.transfer import Parcel, exchange, unpack
 from ones_slurm.elastic.world import World, leave
@@ -67,15 +68,21 @@ class Job:
         self._folder = RunFolder(world.folder) if world.folder is not None else None
         self._saved_s = time.monotonic()
         atexit.register(leave)
-        model.to(world.device)  # before any state is restored, so that the optimizer's lands where the parameters are
+        if not is_sharded(model):
+            model.to(
+                world.device
+            )  # before any state is restored, so that the optimizer's lands where the parameters are
         self._balance: Balance | None = None
         self._weights: tuple[int, ...] = ()
         self._proposed: tuple[int, ...] | None = None
         self._net: Net | None = None
         self._quiet = contextlib.ExitStack()
         self._void: RuntimeError | None = None
+        self._pending = "go"
         self._found: dict[str, Any] = {}  # what a checkpoint holds for things that are not yet known
-        self._live = Live(world.seat, world) if self.lives and world.seat is not None else None
+        self._sharded = is_sharded(model)
+        lives = self.lives and not self._sharded
+        self._live = Live(world.seat, world) if lives and world.seat is not None else None
         self._speaker: Speaker | None = None
         self._gauge = Gauge([], rank=0, ranks=1, device=world.device)
         newcomer = self._live is not None and self._live.formation is None
@@ -153,6 +160,7 @@ class Job:
             seed=self._seed,
             begin=self._take_chance,
             drawing=self._draw,
+            between=self._between,
             max_local=max_local_batch,
             **options,
         )
@@ -206,7 +214,7 @@ class Job:
         """The module to call in the loop, the same one for the job's life: `module` is the model. In a world of several
         it is trained by DistributedDataParallel, which gets the `options` (find_unused_parameters, say)."""
         self._net = Net(model, self._rescue, **options)
-        if self._whole:
+        if self._whole and not self._sharded:
             self._net.enter(self.world, known=False)
             self._boundary = Boundary(self._model) if self._live is not None else None
         return self._net
@@ -234,12 +242,13 @@ class Job:
             self._loader.epoch, self._loader.position = self.epoch, 0
 
     def step(self, loss: torch.Tensor) -> bool:
-        """Backward, optimizer step, zero_grad; then, if all ranks agreed on it, save, leave or enter another world.
+        """Backward, optimizer step, zero_grad. If all ranks agree on it, they save, leave or enter another world before
+        the next batch is drawn.
 
         `loss` is the mean over this rank's samples. It is weighted, so that the gradient is the mean over the whole
         batch however that divides. Where a part of the batch comes in several shares, all but the last only add up
-        gradients. Leaving raises SystemExit(75): let it pass. False says that the step did not count, for somebody died
-        in the midst of it: the loader yields its samples again.
+        gradients. Leaving raises SystemExit(75) in the loop: let it pass. False says that the step did not count, for
+        somebody died in the midst of it: the loader yields its samples again.
         """
         share = self._drawn()
         weight = share.own * self.world.size / share.batch
@@ -316,7 +325,17 @@ class Job:
             if self._boundary is not None:
                 self._boundary.mark()
         try:
-            if self._may_leave(share) and (verb := self._agreement.after_step()) != "go":
+            if self._may_leave(share):
+                self._pending = self._agreement.after_step()
+        except Broken:
+            self._pending = "enter"
+
+    def _between(self) -> None:
+        """Before the next batch is drawn, when what the script does behind a step (an average of the weights, say) is
+        done as well: carries out what was agreed on."""
+        verb, self._pending = self._pending, "go"
+        try:
+            if verb != "go":
                 self._carry_out(verb)
         except Broken:
             self._regroup()
@@ -415,16 +434,18 @@ class Job:
     def _save(self, *, leaving: bool = False) -> str:
         """All ranks save together; returns "" or, on every rank, why it did not work."""
         chances = self._agreement.gather(chance.pack())
-        fault = ""
+        fault, whole = "", collected(self._model, self._optimizer) if self._sharded else {}
         if self._speaker is not None and self._folder is not None:
             try:
-                checkpoint.save(self._folder.checkpoints, self.steps, self._state(chances))
+                checkpoint.save(self._folder.checkpoints, self.steps, {**self._state(chances), **whole})
                 self._speaker.say(self, left=leaving)
             except OSError as error:
                 fault = str(error)
         return self._agreement.tell(fault)
 
     def _finish(self) -> None:
+        if self._pending == "enter":
+            self._between()
         while True:
             try:
                 fault = self._save() if self._folder is not None else ""
@@ -522,6 +543,7 @@ class Job:
 
     def _take_chance(self) -> None:
         """Restores the random numbers when the loop begins to draw data, past all that a script does before it."""
+        self._between()
         self._come_in()
         if len(self._chances) == self.world.size:
             chance.restore(self._chances[self.world.rank])
@@ -562,8 +584,11 @@ class Job:
 
     def _restore(self, state: dict[str, Any], name: str) -> None:
         try:
-            self._model.load_state_dict(state["model"])
-            self._optimizer.load_state_dict(state["optimizer"])
+            if self._sharded:
+                spread(self._model, self._optimizer, state)
+            else:
+                self._model.load_state_dict(state["model"])
+                self._optimizer.load_state_dict(state["optimizer"])
             if self._scheduler is not None and state["scheduler"] is not None:
                 self._scheduler.load_state_dict(state["scheduler"])
             self._found = dict(state.get("kept", {}))

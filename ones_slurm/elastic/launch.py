@@ -98,9 +98,17 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def srun_line(
-    generation: Generation, launcher: Launcher, rank_starter: pathlib.Path, command: Sequence[str]
+    generation: Generation,
+    launcher: Launcher,
+    rank_starter: pathlib.Path,
+    command: Sequence[str],
+    *,
+    joining: bool = False,
 ) -> list[str]:
-    """One step with explicit counts. It survives the loss of a node: Slurm may take nodes away while it runs."""
+    """One step with explicit counts. It survives the loss of a node: Slurm may take nodes away while it runs.
+
+    One that is joining uses what ranks of an earlier step have left, which Slurm still counts as that step's.
+    """
     count, ranks = len(generation.nodes), generation.ranks_per_node
     return [
         "srun",
@@ -111,6 +119,7 @@ def srun_line(
         "--distribution=block",
         "--no-kill",
         "--kill-on-bad-exit=0",
+        *(["--overlap"] if joining else []),
         "--export=ALL",
         *([f"--mpi={launcher.mpi}"] if launcher.mpi else []),
         *launcher.srun_options,

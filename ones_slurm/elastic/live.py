@@ -4,6 +4,7 @@ import atexit
 import base64
 import hashlib
 import os
+import sys
 import time
 
 import msgspec
@@ -172,15 +173,19 @@ class Live:
         return None if self.formation is None else self.formation.rank_of(self.member.name)
 
     def depart(self, formation: Formation) -> None:
-        """This rank is not in `formation`. Raises SystemExit(75), once nobody needs it for the last step any more."""
+        """This rank is not in `formation`: it left, once nobody needs it for the last step any more, or was given up.
+
+        Raises SystemExit(75).
+        """
         self._pulse.stop()
         if formation.agreed:
             deadline = time.monotonic() + _VERDICT_WITHIN_S
             while time.monotonic() < deadline and not self._await(self._arrivals(formation)):
                 if newest(self._store, formation.number + 1) is not None:
                     break
-            raise SystemExit(LEFT_CODE)
-        raise Failed(f"this rank was given up: {formation.why}", hint="the others train on without it")
+        else:
+            print(f"this rank was given up, and the others train on without it: {formation.why}", file=sys.stderr)
+        raise SystemExit(LEFT_CODE)
 
     def part(self) -> None:
         """The training is over for this rank."""

@@ -28,6 +28,7 @@ class Loader:
         seed: int,
         begin: Callable[[], None],
         drawing: Callable[[sampler.Share], None],
+        between: Callable[[], None] = lambda: None,
         max_local: int | None = None,
         **options: Any,
     ) -> None:
@@ -36,7 +37,7 @@ class Loader:
         self.samples = len(dataset)  # type: ignore[arg-type]
         sampler.check_fits(self.samples, world.size)
         self._dataset, self._world, self._shuffle, self._seed = dataset, world, shuffle, seed
-        self._begin, self._drawing, self._options = begin, drawing, options
+        self._begin, self._drawing, self._between, self._options = begin, drawing, between, options
         self.batch, self.max_local = batch, max_local
         self.weights = (1,) * world.size
         self.epoch = 0
@@ -89,5 +90,7 @@ class Loader:
             self.drawn = share
             self._drawing(share)
             yield batch
+            if share.last:
+                self._between()
             if self._stale:
                 return

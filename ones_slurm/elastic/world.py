@@ -16,6 +16,7 @@ from ones_slurm.elastic.store import open_store
 from ones_slurm.model.errors import UsageError
 
 _GROUP = Group()
+_entered: list["World"] = []
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -62,8 +63,14 @@ def join(env: Mapping[str, str] = os.environ) -> World:
     """Enters the world that the environment describes, as `ones-rank` or torchrun set it; else a world of one.
 
     Starts torch.distributed (NCCL where every rank has a GPU, gloo otherwise) when there is more than one rank. A
-    newcomer is only let in later, by those who train.
+    newcomer is only let in later, by those who train. A process enters once; later calls give the same world.
     """
+    if not _entered:
+        _entered.append(_join(env))
+    return _entered[0]
+
+
+def _join(env: Mapping[str, str]) -> World:
     folder = env.get("ONES_RUN_DIR")
     try:
         rank, size, local_rank, local_size = (

@@ -23,7 +23,7 @@ from ones_slurm.elastic.lending import announced
 from ones_slurm.elastic.link import Link
 from ones_slurm.elastic.rescale import Recruiter, Rescale
 from ones_slurm.elastic.runfolder import LEFT_CODE, GenerationLine, RunFolder, Word
-from ones_slurm.elastic.step import Step
+from ones_slurm.elastic.step import Cause, Step
 from ones_slurm.model.wire import Declined, Lent, Order, Phase, Progress, Sync
 
 # Ours: quick beside a window of training (0.25 s), and nothing for the batch host.
@@ -61,6 +61,7 @@ class Wrapper:
         self._recruiter, self._join = recruiter, join
         self._link = Link(None, "", self.describe)
         self._rescale: Rescale | None = None
+        self._lapsed: Rescale | None = None
         self._spoken: Word | None = None
         self._before = Progress()
         self._began_s = 0.0
@@ -138,7 +139,7 @@ class Wrapper:
     def _train(self, generation: Generation) -> Generation | int:
         """One generation, or several without a stop; returns the next one, or the exit code."""
         self._before = self._folder.begin_generation()
-        self._running, self._spoken, self._rescale = generation, None, None
+        self._running, self._spoken, self._rescale, self._lapsed = generation, None, None, None
         self._say(Phase.STARTING, generation.number)
         self._began_s = time.time()
         step = self._start(generation)
@@ -172,8 +173,11 @@ class Wrapper:
             return
         if watch.order is None:
             order = self._wanted(generation)
-            if order is not None and order.live and spoke and word is not None and word.live:
-                self._begin_rescale(order, generation, step)
+            if order is not None and order.live and isinstance(step, Crew):
+                if spoke and word is not None and word.live:
+                    self._begin_rescale(order, generation, step)
+                elif spoke and word is not None:
+                    self._ask_to_leave(order, step, watch)
             elif order is not None and (runs or not self._script.foreign):
                 self._ask_to_leave(order, step, watch)
             return
@@ -201,13 +205,15 @@ class Wrapper:
         crew.look_at(announced(self._folder))
         if word is None:
             return generation
+        if self._rescale is None and self._lapsed is not None and self._lapsed.order.generation == word.generation:
+            self._rescale = self._lapsed  # it was given up in the very moment in which it was entered
         rescale = self._rescale
         if rescale is not None:
             declined = rescale.look(word)
             withdrawn = not rescale.entered and self._link.latest() == (None, Phase.TRAINING)
             if declined is not None or withdrawn:
                 rescale.give_up()
-                self._rescale = None
+                self._rescale, self._lapsed = None, rescale
                 if declined is not None:
                     self._decline(declined)
                 self._say(Phase.TRAINING)
@@ -232,7 +238,7 @@ class Wrapper:
             self._running = generation = rescale.generation
             self._folder.clear_order()
         if rescale.done:
-            self._rescale, self._declined = None, None
+            self._rescale, self._lapsed, self._declined = None, None, None
             self._say(Phase.TRAINING, generation.number)
         return generation
 
@@ -299,9 +305,18 @@ class Wrapper:
                 "going on from the newest whole checkpoint"
             )
             return "nodes changed", self._alone(generation, nodes)
-        first = f"rank {step.cause.rank} on {step.cause.host} ended first: {step.cause.how}; " if step.cause else ""
+        cause = step.cause
+        if cause is not None and self._may_start_again(cause, word):
+            self._note(f"rank {cause.rank} on {cause.host}: {cause.how}; going on from the newest whole checkpoint")
+            return "ranks died", self._alone(generation, nodes)
+        first = f"rank {cause.rank} on {cause.host} ended first: {cause.how}; " if cause else ""
         self._note(f"the step failed with exit code {code}: {first}see {_own_output()}")
         return "failed", code
+
+    def _may_start_again(self, cause: Cause, word: Word | None) -> bool:
+        """A rank was killed, which is not its script's fault; unless it happens before anything new is trained."""
+        killed = cause.code is None and not self._script.foreign
+        return killed and word is not None and word.progress.step > max(self._before.step, word.first_step)
 
     def _wait_for_go(self, number: int, last: Generation) -> Generation | int:
         """No rank runs and the state is on disk: waits, not for ever, for the word to begin generation `number`."""

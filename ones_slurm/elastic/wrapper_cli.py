@@ -185,11 +185,12 @@ class _Run:
             )
         return wish.batch.low
 
-    def _line(self, generation: Generation) -> list[str]:
+    def _line(self, generation: Generation, *, joining: bool = False) -> list[str]:
         command = self._script.for_generation(generation, self._folder)
         if self._job is None:
             return command
-        return srun_line(generation, self._site.launcher, rank_starter_beside(sys.argv[0]), command)
+        starter = rank_starter_beside(sys.argv[0])
+        return srun_line(generation, self._site.launcher, starter, command, joining=joining)
 
     def _start(self, generation: Generation) -> Step:
         """The ranks that begin a run. Their store is kept here, unless they are one process that nobody can join."""
@@ -206,7 +207,7 @@ class _Run:
     def _start_newcomers(self, generation: Generation, team: Team) -> TaskedStep:
         """Further ranks in this allocation."""
         here = msgspec.structs.replace(generation, nodes=team.nodes)
-        return self._step(here, self._of_team(generation, team, joining=True))
+        return self._step(here, self._of_team(generation, team, joining=True), joining=True)
 
     def _invite(self, generation: Generation, team: Team, lender: Announcement) -> None:
         """Further ranks in a companion."""
@@ -241,9 +242,9 @@ class _Run:
             checkpoint_every_s=self._checkpoint_every_s,
         )
 
-    def _step(self, generation: Generation, env: Mapping[str, str]) -> TaskedStep:
+    def _step(self, generation: Generation, env: Mapping[str, str], *, joining: bool = False) -> TaskedStep:
         if self._job is not None:
-            return SrunStep(self._line(generation), env)
+            return SrunStep(self._line(generation, joining=joining), env)
         foreign, ranks = self._script.foreign, generation.ranks
         try:
             return LocalStep(self._line(generation), env, ranks, foreign=foreign, nodes=generation.nodes)

@@ -92,6 +92,18 @@ class LiveJob:
         self.wrapper.on_term()
         self.end()
 
+    def __enter__(self) -> "LiveJob":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing outlives a test, whatever became of it."""
+        self.wrapper.on_term()
+        for step in self.steps.values():
+            step.signal(signal.SIGKILL)
+        self._thread.join(PATIENCE_S)
+        for keeper in self.keepers:
+            keeper.close()
+
     @property
     def sync(self) -> Sync:
         return self.daemon.heard[-1] if self.daemon.heard else Sync(phase=Phase.STARTING, generation=-1)

@@ -90,18 +90,18 @@ def test_it_grows_shrinks_and_loses_a_node_without_a_stop_and_learns_the_same(
     run_ok([sys.executable, str(training)], {**rank_env, "OUT": str(alone), "EPOCHS": "40"})
 
     env = {**rank_env, "PAUSE_S": "0.05", "EPOCHS": "40"}
-    job = LiveJob(folder, training, env, NODES).begin("c1", "c2")
-    survivor = job.pid("c1")
-    job.move("c1", "c2", "c3")
-    assert job.sync.ranks == 3
-    job.move("c1", "c3")
-    assert job.pids("c2") == []
-    job.kill("c3")
-    assert job.pid("c1") == survivor
-    assert job.end() == 0
-    assert final(tmp_path)["steps"] == 320
-    assert furthest_apart(final(tmp_path), final(alone)) < 1e-6
-    assert seen_samples(tmp_path) == {epoch: list(range(101)) for epoch in range(40)}
+    with LiveJob(folder, training, env, NODES).begin("c1", "c2") as job:
+        survivor = job.pid("c1")
+        job.move("c1", "c2", "c3")
+        assert job.sync.ranks == 3
+        job.move("c1", "c3")
+        assert job.pids("c2") == []
+        job.kill("c3")
+        assert job.pid("c1") == survivor
+        assert job.end() == 0
+        assert final(tmp_path)["steps"] == 320
+        assert furthest_apart(final(tmp_path), final(alone)) < 1e-6
+        assert seen_samples(tmp_path) == {epoch: list(range(101)) for epoch in range(40)}
 
 
 def test_a_newcomer_has_every_part_of_the_state(
@@ -109,33 +109,33 @@ def test_a_newcomer_has_every_part_of_the_state(
 ) -> None:
     script = tmp_path / "watched.py"
     script.write_text(WATCHED)
-    job = LiveJob(folder, script, rank_env, NODES).begin("c1")
-    job.until(lambda: job.word.progress.step > 10)
-    old = job.pid("c1")
-    job.move("c1", "c2")
-    new = job.pid("c2")
-    job.goes_on()
-    job.goes_on()
-    job.move("c2")
-    job.goes_on()
-    job.stop()
+    with LiveJob(folder, script, rank_env, NODES).begin("c1") as job:
+        job.until(lambda: job.word.progress.step > 10)
+        old = job.pid("c1")
+        job.move("c1", "c2")
+        new = job.pid("c2")
+        job.goes_on()
+        job.goes_on()
+        job.move("c2")
+        job.goes_on()
+        job.stop()
 
-    def lines(pid: int) -> list[tuple[str, int, int, dict[str, str]]]:
-        return [tuple(json.loads(line)) for line in (tmp_path / f"state-{pid}").read_text().splitlines()]
+        def lines(pid: int) -> list[tuple[str, int, int, dict[str, str]]]:
+            return [tuple(json.loads(line)) for line in (tmp_path / f"state-{pid}").read_text().splitlines()]
 
-    first, at, _, came_with = lines(new)[0]
-    assert first == "begins"
-    (had,) = [digests for when, step, _, digests in lines(old) if (when, step) == ("stepped", at)]
-    assert came_with == had
-    both = {step: digests for when, step, _, digests in lines(old) if when == "stepped" and step > at}
-    assert both
-    alike = ("model", "adam", "schedule", "scaler", "average", "numbers", "secret")
-    for when, step, _, digests in lines(new):
-        if when == "stepped" and step in both:
-            assert {part: digests[part] for part in alike} == {part: both[step][part] for part in alike}
-    steps = [step for when, step, _, _ in lines(new) if when == "stepped"]
-    assert steps == list(range(at + 1, at + 1 + len(steps)))
-    assert len(steps) > len(both), "it trained on alone"
+        first, at, _, came_with = lines(new)[0]
+        assert first == "begins"
+        (had,) = [digests for when, step, _, digests in lines(old) if (when, step) == ("stepped", at)]
+        assert came_with == had
+        both = {step: digests for when, step, _, digests in lines(old) if when == "stepped" and step > at}
+        assert both
+        alike = ("model", "adam", "schedule", "scaler", "average", "numbers", "secret")
+        for when, step, _, digests in lines(new):
+            if when == "stepped" and step in both:
+                assert {part: digests[part] for part in alike} == {part: both[step][part] for part in alike}
+        steps = [step for when, step, _, _ in lines(new) if when == "stepped"]
+        assert steps == list(range(at + 1, at + 1 + len(steps)))
+        assert len(steps) > len(both), "it trained on alone"
 
 
 def test_dropout_batch_norm_and_the_order_of_samples_go_on_to_the_bit_through_a_new_generation_of_the_same_size(
@@ -145,40 +145,40 @@ def test_dropout_batch_norm_and_the_order_of_samples_go_on_to_the_bit_through_a_
     for out in outs:
         out.mkdir()
     env = {**rank_env, "RANDOM": "1", "WORKERS": "1", "EPOCHS": "6"}
-    straight = LiveJob(folder, training, {**env, "OUT": str(outs[0])}, NODES).begin("c1", "c2")
-    assert straight.end() == 0
-    other = RunFolder(tmp_path / "other")
-    other.prepare()
-    moved = LiveJob(other, training, {**env, "OUT": str(outs[1]), "PAUSE_S": "0.1"}, NODES).begin("c1", "c2")
-    moved.move("c1", "c2")
-    assert moved.end() == 0
-    assert len(other.generations()) == 2
-    assert furthest_apart(final(outs[0]), final(outs[1])) == 0.0
+    with LiveJob(folder, training, {**env, "OUT": str(outs[0])}, NODES).begin("c1", "c2") as straight:
+        assert straight.end() == 0
+        other = RunFolder(tmp_path / "other")
+        other.prepare()
+    with LiveJob(other, training, {**env, "OUT": str(outs[1]), "PAUSE_S": "0.1"}, NODES).begin("c1", "c2") as moved:
+        moved.move("c1", "c2")
+        assert moved.end() == 0
+        assert len(other.generations()) == 2
+        assert furthest_apart(final(outs[0]), final(outs[1])) == 0.0
 
 
 def test_orders_that_cannot_be_followed_are_declined_with_the_cause_and_nothing_is_lost(
     training: pathlib.Path, rank_env: dict[str, str], folder: RunFolder
 ) -> None:
     env = {**rank_env, "PAUSE_S": "0.05", "EPOCHS": "1000000", "SAMPLES": "3"}
-    job = LiveJob(folder, training, env, NODES).begin("c1", "c2")
-    pids = job.pids("c1") + job.pids("c2")
+    with LiveJob(folder, training, env, NODES).begin("c1", "c2") as job:
+        pids = job.pids("c1") + job.pids("c2")
 
-    def reason(*nodes: str) -> str:
-        job.move(*nodes)
-        assert isinstance(job.sync.declined, Declined)
-        assert job.sync.declined.generation == job.generation
-        job.goes_on()
-        return job.sync.declined.reason
+        def reason(*nodes: str) -> str:
+            job.move(*nodes)
+            assert isinstance(job.sync.declined, Declined)
+            assert job.sync.declined.generation == job.generation
+            job.goes_on()
+            return job.sync.declined.reason
 
-    assert "c9, which neither this allocation (c1, c2, c3, c4) nor a companion holds" in reason("c1", "c9")
-    assert "the dataset has 3 samples, fewer than the 4 ranks" in reason("c1", "c2", "c3", "c4")
-    job.command = [sys.executable, "-c", "raise RuntimeError('no')"]
-    assert "new ranks on c3 did not come in: rank 2.0 on c3: Exited with exit code 1" in reason("c1", "c2", "c3")
-    job.command, job.joining_env = [sys.executable, str(training)], {"RANDOM": "1"}
-    assert "the model of a newcomer on c3 (3.0) is not the others'" in reason("c1", "c2", "c3")
-    assert job.pids("c1") + job.pids("c2") == pids
-    assert job.pids("c3") == []
-    job.stop()
+        assert "c9, which neither this allocation (c1, c2, c3, c4) nor a companion holds" in reason("c1", "c9")
+        assert "the dataset has 3 samples, fewer than the 4 ranks" in reason("c1", "c2", "c3", "c4")
+        job.command = [sys.executable, "-c", "raise RuntimeError('no')"]
+        assert "new ranks on c3 did not come in: rank 2.0 on c3: Exited with exit code 1" in reason("c1", "c2", "c3")
+        job.command, job.joining_env = [sys.executable, str(training)], {"RANDOM": "1"}
+        assert "the model of a newcomer on c3 (3.0) is not the others'" in reason("c1", "c2", "c3")
+        assert job.pids("c1") + job.pids("c2") == pids
+        assert job.pids("c3") == []
+        job.stop()
 
 
 def test_a_state_that_cannot_be_sent_is_named_and_one_that_cannot_be_kept_refused() -> None:
@@ -189,16 +189,18 @@ def test_a_state_that_cannot_be_sent_is_named_and_one_that_cannot_be_kept_refuse
 def test_a_rank_that_is_out_of_reach_is_given_up_and_ends_when_it_comes_back(
     training: pathlib.Path, rank_env: dict[str, str], folder: RunFolder
 ) -> None:
-    job = LiveJob(folder, training, {**rank_env, "PAUSE_S": "0.05", "EPOCHS": "1000000"}, NODES).begin("c1", "c2")
-    silent = job.pid("c2")
-    os.kill(silent, signal.SIGSTOP)  # as a network that is cut: nobody hears of it
-    job.until(lambda: job.sync.ranks == 1)
-    job.goes_on()
-    assert "no sign of life" in job.word.why
-    os.kill(silent, signal.SIGCONT)
-    job.until(lambda: job.pids("c2") == [])
-    job.goes_on()
-    job.stop()
+    with LiveJob(folder, training, {**rank_env, "PAUSE_S": "0.05", "EPOCHS": "1000000"}, NODES).begin(
+        "c1", "c2"
+    ) as job:
+        silent = job.pid("c2")
+        os.kill(silent, signal.SIGSTOP)  # as a network that is cut: nobody hears of it
+        job.until(lambda: job.sync.ranks == 1)
+        job.goes_on()
+        assert "no sign of life" in job.word.why
+        os.kill(silent, signal.SIGCONT)
+        job.until(lambda: job.pids("c2") == [])
+        job.goes_on()
+        job.stop()
 
 
 def test_a_script_that_fails_on_one_rank_ends_the_job_and_the_rank_is_named(
@@ -208,9 +210,9 @@ def test_a_script_that_fails_on_one_rank_ends_the_job_and_the_rank_is_named(
     broken.write_text(
         training.read_text().replace("job.step(loss)", "job.step(loss) and job.steps < 9 or 1 / job.world.rank")
     )
-    job = LiveJob(folder, broken, {**rank_env, "EPOCHS": "1000000"}, NODES).begin("c1", "c2")
-    assert job.end() == 1
-    assert "rank 0 on c1 ended first: Exited with exit code 1" in capfd.readouterr().err
+    with LiveJob(folder, broken, {**rank_env, "EPOCHS": "1000000"}, NODES).begin("c1", "c2") as job:
+        assert job.end() == 1
+        assert "rank 0 on c1 ended first: Exited with exit code 1" in capfd.readouterr().err
 
 
 def test_a_half_done_step_is_undone() -> None:

@@ -54,23 +54,25 @@ def test_any_sequence_of_changes_and_deaths_learns_the_same_and_leaves_nothing_b
     draw = random.Random(SEED)
     stop = tmp_path / "stop"
     env = {**rank_env, "PAUSE_S": "0.03", "EPOCHS": "1000000", "STOP": str(stop)}
-    job = LiveJob(folder, training, env, NODES).begin("c1", "c2")
-    for change in range(CHANGES):
-        what = draw.choice(["grow", "shrink", "move", "rebatch", "kill", "kill in a move"])
-        change_at_random(job, draw, what)
-        job.goes_on()
-        print(f"{change}: {what} {job.sync.nodes} batch {job.sync.batch} formation {job.word.formation}", flush=True)
-    aside = tmp_path / "stop.new"
-    aside.write_text(str(job.word.progress.epoch + 20))  # far enough ahead that all ranks read it in time
-    aside.rename(stop)
-    assert job.end() == 0
+    with LiveJob(folder, training, env, NODES).begin("c1", "c2") as job:
+        for change in range(CHANGES):
+            what = draw.choice(["grow", "shrink", "move", "rebatch", "kill", "kill in a move"])
+            change_at_random(job, draw, what)
+            job.goes_on()
+            print(
+                f"{change}: {what} {job.sync.nodes} batch {job.sync.batch} formation {job.word.formation}", flush=True
+            )
+        aside = tmp_path / "stop.new"
+        aside.write_text(str(job.word.progress.epoch + 20))  # far enough ahead that all ranks read it in time
+        aside.rename(stop)
+        assert job.end() == 0
 
-    last = final(tmp_path)
-    epochs = last["epoch"] + 1
-    expected = trained(last["sizes"], epochs)
-    assert last["steps"] == expected["steps"]
-    assert furthest_apart(last, expected) < 1e-6
-    assert seen_samples(tmp_path) == {epoch: list(range(SAMPLES)) for epoch in range(epochs)}
-    assert [pid for step in job.steps.values() for pid in step.pids if pathlib.Path(f"/proc/{pid}").exists()] == []
-    sockets = [json.loads(path.read_text()) for path in tmp_path.glob("sockets-*")]
-    assert max(sockets) < 40, "connections of worlds that are gone stay open"
+        last = final(tmp_path)
+        epochs = last["epoch"] + 1
+        expected = trained(last["sizes"], epochs)
+        assert last["steps"] == expected["steps"]
+        assert furthest_apart(last, expected) < 1e-6
+        assert seen_samples(tmp_path) == {epoch: list(range(SAMPLES)) for epoch in range(epochs)}
+        assert [pid for step in job.steps.values() for pid in step.pids if pathlib.Path(f"/proc/{pid}").exists()] == []
+        sockets = [json.loads(path.read_text()) for path in tmp_path.glob("sockets-*")]
+        assert max(sockets) < 40, "connections of worlds that are gone stay open"
