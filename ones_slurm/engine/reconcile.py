@@ -91,7 +91,7 @@ class _Tick:
 
     def _shrink(self, job: JobView, target: Target) -> None:
         if job.idle and target.nodes >= len(job.nodes) - len(job.idle) > 0:
-            self._give_up_idle(job, target)
+            self._use_idle(job, target)
         if not 0 < target.nodes < len(job.nodes) or job.job_id in self.decisions:
             return
         keep = choose_keep(job, target.nodes, target.keep, self.usable - set(job.idle))
@@ -108,12 +108,17 @@ class _Tick:
         else:
             self._act(job, target, way)
 
-    def _give_up_idle(self, job: JobView, target: Target) -> None:
-        """Nodes on which nothing runs are of no use to the job; it may be lent others at once."""
-        keep = tuple(name for name in job.nodes if name not in job.idle or name == job.batch_host)
-        if self.view.can_shrink and len(keep) < len(job.nodes):
+    def _use_idle(self, job: JobView, target: Target) -> None:
+        """Nodes on which ranks died: sound ones of its own are entered anew, without a stop; others are given back."""
+        lent = {name for loan in job.lent for name in loan.nodes}
+        lost = {name for name in job.idle if name in lent or name not in self.usable} - {job.batch_host}
+        if lost and self.view.can_shrink:
+            keep = tuple(name for name in job.nodes if name not in lost)
             shrink = Shrink(job_id=job.job_id, generation=job.generation + 1, keep=keep, **_training(job, target))
             self._act(job, target, shrink)
+        elif not lost and target.nodes >= len(job.nodes):
+            again = Rebatch(job_id=job.job_id, generation=job.generation + 1, **_training(job, target))
+            self._act(job, target, again)
 
     def _grow(self, job: JobView, target: Target) -> None:
         if job.state is not JobState.RUNNING or target.nodes <= len(job.nodes):

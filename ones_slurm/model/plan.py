@@ -84,7 +84,10 @@ class Grow(msgspec.Struct, frozen=True, kw_only=True, tag="grow"):
 
 
 class Rebatch(msgspec.Struct, frozen=True, kw_only=True, tag="rebatch"):
-    """Change the batch size of a running job and leave its nodes as they are."""
+    """Change the batch size of a running job and leave its nodes as they are.
+
+    A live job goes on with all of its own nodes, those as well on which ranks of it have died.
+    """
 
     job_id: str
     generation: int

@@ -55,7 +55,7 @@ def next_live_step(facts: Facts, sync: Sync) -> Step:
     limit_s = facts.limits.start_timeout_s if isinstance(action, Grow) else facts.limits.leave_timeout_s
     if facts.overdue(SWITCHING, limit_s):
         return Finish(FAILED, f"the job did not follow within {limit_s:g} s of its order")
-    nodes = facts.told.nodes if facts.told is not None else _nodes_of(action, sync)
+    nodes = facts.told.nodes if facts.told is not None else _nodes_of(facts, sync)
     return facts.post_order(SWITCHING, live_order(facts, nodes))
 
 
@@ -74,8 +74,10 @@ def live_order(facts: Facts, nodes: tuple[str, ...]) -> Order:
     )
 
 
-def _nodes_of(action: object, sync: Sync) -> tuple[str, ...]:
-    return action.keep if isinstance(action, Shrink) else sync.nodes
+def _nodes_of(facts: Facts, sync: Sync) -> tuple[str, ...]:
+    if isinstance(facts.action, Shrink):
+        return facts.action.keep
+    return tuple(dict.fromkeys([*sync.nodes, *facts.record.nodes]))
 
 
 def _entered(facts: Facts, sync: Sync) -> Step:
@@ -134,7 +136,7 @@ def _lend(facts: Facts, action: Grow, sync: Sync) -> Step:  # noqa: PLR0911  (a 
     wanted = action.nodes - action.from_nodes
     if len(lent.nodes) != wanted or not set(lent.nodes).isdisjoint(facts.record.nodes):
         return TurnBack(JOINING, FAILED, f"the companion {lent.job_id} came up on {' '.join(lent.nodes)}")
-    if lent.job_id not in {one.job_id for one in sync.companions}:
+    if not sync.live or lent.job_id not in {one.job_id for one in sync.companions}:
         if facts.overdue(JOINING, within_s):
             return TurnBack(JOINING, FAILED, f"the companion {lent.job_id} was not ready within {within_s:g} s")
         return Wait(JOINING)

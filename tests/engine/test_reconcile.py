@@ -56,14 +56,19 @@ def test_where_nodes_can_be_lent_a_growth_costs_nothing_and_goes_at_once():
     assert "a" not in actions(crowded, plan(a=2, b=(1, 64))), "who waits comes before who grows"
 
 
-def test_nodes_on_which_a_job_does_not_train_any_more_are_given_back_at_once():
-    seen = view(job("a", "c1 c2 c3", live=True, can_grow=True, idle=("c2",)))
-    assert actions(seen, plan(a=3)) == {"a": Shrink(job_id="a", generation=2, keep=("c1", "c3"), batch=64, reason="so")}
-    assert actions(view(job("a", "c1 c2", live=True, idle=("c1",)), nodes=2), plan(a=2)) == {}, "not the batch host"
-    crowded = view(job("a", "c1 c2 c3", live=True, idle=("c2",)), job("b"), nodes=3)
-    assert actions(crowded, plan(a=1, b=(2, 64)))["a"].keep == ("c1",)
+def test_own_nodes_on_which_ranks_died_are_entered_anew():
+    seen = view(job("a", "c1 c2 c3", live=True, idle=("c2",)))
+    assert actions(seen, plan(a=3)) == {"a": Rebatch(job_id="a", generation=2, batch=64, reason="so")}
     needed = view(job("a", "c1 c2 c3", live=True, idle=("c2",)), job("b"), nodes=3)
-    assert actions(needed, plan(a=2, b=(1, 64)))["a"].keep == ("c1", "c3"), "the idle one goes first"
+    assert actions(needed, plan(a=2, b=(1, 64)))["a"].keep == ("c1", "c3"), "or given back first"
+
+
+def test_broken_and_lent_nodes_on_which_ranks_died_are_given_back():
+    broken = view(job("a", "c1 c2 c3", live=True, idle=("c2",)), broken={"c2"})
+    given_back = {"a": Shrink(job_id="a", generation=2, keep=("c1", "c3"), batch=64, reason="so")}
+    assert actions(broken, plan(a=3)) == given_back
+    lent = (Lent("8", ("c3", "c2")),)
+    assert actions(view(job("a", "c1 c2 c3", live=True, idle=("c2",), lent=lent)), plan(a=3)) == given_back
 
 
 def test_a_shrink_waits_for_somebody_who_needs_the_nodes():

@@ -10,8 +10,25 @@ from ones_slurm.model.plan import Grow, Outcome, Rebatch, Requeue, Shrink, Statu
 from ones_slurm.model.wire import Phase
 
 DISTURBANCES = st.sampled_from(
-    "grow|grow|shrink|requeue|rebatch|crash|slurm down|slurm up|outsider|companion dies|rank dies|limit|refusal|rights"
-    "|deaf|frozen|guest".split("|")
+    [
+        "grow",
+        "grow",
+        "shrink",
+        "requeue",
+        "rebatch",
+        "crash",
+        "slurm down",
+        "slurm up",
+        "outsider",
+        "companion dies",
+        "rank dies",
+        "limit",
+        "refusal",
+        "rights",
+        "deaf",
+        "frozen",
+        "guest",
+    ]
 )
 SCRIPT = st.lists(st.tuples(DISTURBANCES, st.floats(0, 12)), min_size=1, max_size=10)
 

@@ -101,12 +101,22 @@ def test_three_jobs_share_the_nodes_by_companions_and_nobody_flaps(world, daemon
     assert all(world.wrappers[job_id].phase is Phase.TRAINING for job_id in jobs)
 
 
-def test_a_dead_rank_gives_its_node_back_and_the_job_is_lent_another(world, daemon):
-    job_id = world.train(nodes=3, wish="ones:nodes=1-3,batch=64-4096")
-    daemon.live(30)
+def test_a_job_comes_back_to_its_own_node_on_which_a_rank_died(world, daemon):
+    job_id = world.train(nodes=3, wish="ones:nodes=1-3,batch=192-4096")
+    daemon.live(60)
+    before = daemon.moves(job_id)
     world.wrappers[job_id].ranks_on = ("c1", "c3")
+    daemon.live(60)
+    assert daemon.moves(job_id)[len(before) :] == [("rebatch", 3, 3, Status.DONE)]
+    assert sorted(world.wrappers[job_id].ranks_on) == ["c1", "c2", "c3"]
+
+
+def test_a_loan_on_which_a_rank_died_goes_back_and_the_job_is_lent_another_node(world, daemon):
+    job_id = world.train(nodes=1, wish="ones:nodes=1-3,batch=64-4096")
+    daemon.live(60)
+    world.wrappers[job_id].ranks_on = ("c1", "c2")
     daemon.live(120)
-    assert [kind for kind, *_ in daemon.moves(job_id)][-2:] == ["shrink", "grow"]
+    assert [kind for kind, *_ in daemon.moves(job_id)] == ["grow", "shrink", "grow"]
     assert len(world.wrappers[job_id].ranks_on) == 3
 
 
