@@ -32,6 +32,8 @@ from ones_slurm.slurm.hostlists import expand
 
 # Ours: a reader waits that long for another's intake.
 _BUSY_S = 60.0
+# Ours: an index of a million rows fits, and a small machine has as much.
+_CACHE_KIB = 65536
 
 # Number, job id, user: ids begin anew when a cluster's counter is reset.
 _Key = tuple[int, str, str]
@@ -61,9 +63,9 @@ class Ledger:
                 place.touch(mode=0o600)  # others' jobs may stand in it
             # Without a name SQLite keeps it in a temporary file, and removes that.
             db = sqlite3.connect(place or "", timeout=_BUSY_S, isolation_level=None)
-            db.execute("pragma journal_mode = wal")
-            db.execute("pragma synchronous = normal")
-            db.execute("pragma cache_size = -65536")
+            # No write-ahead log: it needs shared memory, and homes lie on network file systems.
+            db.execute("pragma journal_mode = delete")
+            db.execute(f"pragma cache_size = -{_CACHE_KIB}")
             ledger_schema.make(db, str(place))
         except OSError as error:
             raise Failed(
@@ -83,11 +85,8 @@ class Ledger:
         if not place.exists():
             raise NotFound(f"there is no ledger {place}", hint="`ones report --from DUMP --ledger FILE` makes one")
         try:
-            # Without a write-ahead log nobody writes, and who has no rights on the folder can only read it as it is.
-            quiet = not place.with_name(place.name + "-wal").exists() and not os.access(place.parent, os.W_OK)
-            uri = f"{place.as_uri()}?mode=ro{'&immutable=1' if quiet else ''}"
-            db = sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None)
-            db.execute("pragma cache_size = -65536")
+            db = sqlite3.connect(f"{place.as_uri()}?mode=ro", uri=True, timeout=_BUSY_S, isolation_level=None)
+            db.execute(f"pragma cache_size = -{_CACHE_KIB}")
             ledger_schema.make(db, str(place))
         except sqlite3.Error as error:
             raise _unusable(str(place), error) from error

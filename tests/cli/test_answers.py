@@ -10,6 +10,10 @@ from desk import open_door, site_text
 
 from ones_slurm.cli.queue import COLUMNS
 from ones_slurm.engine.journal import Journal
+from ones_slurm.engine.memory import Decision, Memory
+from ones_slurm.engine.records import Run, Tick
+from ones_slurm.model.cluster import ClusterView
+from ones_slurm.model.plan import Outcome, Plan, Shrink, Status
 from ones_slurm.model.settings import Daemon
 
 
@@ -93,6 +97,27 @@ def test_why_tells_reason_and_numbers(site):
     shown = ones("why", "11", site=site)
     assert shown.returncode == 0, shown.stderr
     assert "others wait" in shown.stdout
+
+
+def test_why_tells_how_long_a_move_took_and_the_last_word_alone(tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text(
+        toml.dumps({"daemon": {"auth": "socket", "socket": str(tmp_path / "none"), "state_dir": str(tmp_path)}})
+    )
+    shrink = Shrink(job_id="11", generation=2, keep=("n1",), batch=64, reason="others wait")
+    with Journal.open(Daemon(state_dir=str(tmp_path)).journal) as journal:
+        journal.begin_run(Run(policy="equal", seed=1), 0.0)
+        decision = Decision(job_id="11", reason="others wait", action=shrink)
+        view = ClusterView(100.0, (), ())
+        journal.record(
+            Tick(tick=1, now_s=100.0, took_s=0.0, view=view, plan=Plan(), memory=Memory(), decisions=(decision,))
+        )
+        journal.end(Outcome("11", 2, Status.DONE), 175.0)
+    decided, sent, done = ones("why", "11", site=path).stdout.splitlines()
+    assert decided.endswith("decision: others wait")
+    assert sent.endswith("shrink (generation 2, 1 nodes, 64 batch)")
+    assert done.endswith("done (generation 2, 1 nodes, 64 batch), after 00:01:15")
+    assert ones("why", "11", "-n", "1", site=path).stdout.splitlines() == [done]
 
 
 def test_why_reads_the_journal_where_onesd_does_not_answer(tmp_path):
