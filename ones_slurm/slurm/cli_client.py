@@ -62,10 +62,12 @@ class CommandClient:
         wanted = read_job_id(job_id)
         if wanted is None or wanted.step or wanted.het_offset is not None or wanted.task_count > 1:
             raise NotFound(f"{job_id!r} is not a job id", hint="a job id looks like 12, or 12_3 for an array task")
-        for raw in self._one_or_more_jobs(job_id):
-            record = read_job(raw)
+        # 24.11 gives the whole array for one of its tasks, those that wait together first.
+        found = [(raw, read_job(raw)) for raw in self._one_or_more_jobs(job_id)]
+        for raw, record in found:
             if job_id in {record.job_id, str(raw.job_id)}:
                 return record
+        for _, record in found:
             if record.state == JobState.PENDING and job_id.partition("_")[0] == record.job_id.partition("_")[0]:
                 return msgspec.structs.replace(record, job_id=job_id)
         raise NotFound(f"Slurm knows no job {job_id}")

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 from scripted import Says, Scripted
 
+from ones_slurm.model.cluster import JobState
 from ones_slurm.model.errors import NotAllowed, NotFound, Unreachable
 from ones_slurm.slurm.cli_client import CommandClient
 from ones_slurm.slurm.client import Refused
@@ -130,6 +131,16 @@ def test_an_array_task_is_requeued_by_array_and_task():  # Lightning-AI/pytorch-
     client, scripted, _ = slurm(task, scontrol_requeuehold="")
     client.requeue_hold("1234_2")
     assert changes(scripted) == ["scontrol requeuehold 1234_2"]
+
+
+def test_a_running_task_is_found_behind_those_that_wait_together():
+    """As 24.11 answers `scontrol --json show job 7_1`."""
+    waiting = WAITING | {"job_id": 7, "array_job_id": 7, "array_task_id": None, "array_task_string": "2-5%1"}
+    task = JOB | {"job_id": 8, "array_job_id": 7, "array_task_id": 1}
+    scripted = Scripted({"--version": "slurm 24.11.5", "show job": json.dumps({"jobs": [waiting, task]})})
+    client = CommandClient(scripted)
+    assert (client.job("7_1").state, client.job("7_1").job_id) == (JobState.RUNNING, "7_1")
+    assert (client.job("7_4").state, client.job("7_4").job_id) == (JobState.PENDING, "7_4")
 
 
 @pytest.mark.parametrize("job_id", ["", "--help", "12 13", "7_[1-2]", "11+0", "7.batch"])
