@@ -95,11 +95,11 @@ def test_every_picture_is_there_and_nothing_is_asked_of_a_network(browser, page)
     assert tab.requests == [page.as_uri()]
     for section, least in PICTURES.items():
         sizes = tab.run(
-            f"[...document.querySelectorAll('#{section} .plot')].map(p => [...p.querySelectorAll('svg path, svg rect')]"
+            f"[...document.querySelectorAll('#{section} .plot')].map(p => [...p.querySelectorAll('svg .line, svg .box')]"
             ".filter(s => s.getBoundingClientRect().width + s.getBoundingClientRect().height > 0).length)"
         )
         assert len(sizes) >= least, section
-        assert all(shapes > 2 for shapes in sizes), section
+        assert all(sizes), section  # each draws something of its own
     assert tab.run("document.querySelectorAll('#losses .bars rect').length") > 0
     assert tab.run("document.querySelectorAll('#movers tbody tr').length") == 1
     assert tab.run("document.querySelectorAll('#jobs tbody tr').length") == 3
