@@ -258,7 +258,7 @@ def _lend(base: str, folder: pathlib.Path | None, per_node: int | None, site: Si
     if command or own is None or folder is None:
         raise UsageError(
             "--join needs a Slurm job to lend, the run folder of the other job by --dir, and no COMMAND",
-            hint=f"sbatch --comment=ones:companion-of={base} --wrap='ones-run --dir FOLDER --join {base}'",
+            hint="companions are submitted by onesd, by jobs or by `ones agent`, as the site file says",
         )
     run_folder = RunFolder(folder)
     run_folder.visit()

@@ -20,7 +20,7 @@ from ones_slurm.engine.memory import Decision
 from ones_slurm.model.cluster import ClusterView, JobState, JobView, NodeView
 from ones_slurm.model.errors import NotFound
 from ones_slurm.model.plan import Plan, Shrink, Target
-from ones_slurm.model.settings import Daemon, Site
+from ones_slurm.model.settings import Daemon, Moves, Site
 from ones_slurm.model.wire import Progress
 from ones_slurm.model.wish import parse_wish
 from ones_slurm.slurm.board import Board
@@ -76,13 +76,13 @@ def latest_tick(owners):
 class Place:
     """What a test holds in its hands: `board`, `slurm` and `latest` behind the door, `daemon` to reach it with."""
 
-    def __init__(self, daemon, owners):
+    def __init__(self, daemon, owners, moves):
         self.latest = latest_tick(owners)
         self.daemon = daemon
         self.board = Board()
         self.slurm = NoOther()
         self.desk = Desk(
-            Site(daemon=daemon),
+            Site(daemon=daemon, moves=moves),
             mode="act",
             owner=None,
             board=self.board,
@@ -94,7 +94,7 @@ class Place:
 
 
 @contextlib.contextmanager
-def open_door(owners, *, auth, munge_socket="", admins=()):
+def open_door(owners, *, auth="munge", munge_socket="", admins=(), moves=Moves()):  # noqa: B008 -- frozen
     """Runs the door in a thread of its own, with one job for each of `owners` (job id -> user)."""
     loop = asyncio.new_event_loop()
     with tempfile.TemporaryDirectory() as folder, socket.socket() as listening:
@@ -110,7 +110,7 @@ def open_door(owners, *, auth, munge_socket="", admins=()):
         )
         with Journal.open(daemon.journal) as journal:
             journal.event(1.0, "others wait", "11")
-        place = Place(daemon, owners)
+        place = Place(daemon, owners, moves)
         ready, ended = threading.Event(), asyncio.Event()
 
         async def serve():

@@ -13,8 +13,8 @@ from other_user import NOBODY, python_as
 
 from ones_slurm.daemon.answers import JobRow, PlanNow, Queue, State
 from ones_slurm.model.errors import NotFound, Unreachable, UsageError
-from ones_slurm.model.settings import Daemon
-from ones_slurm.model.wire import Order, Phase, Sync
+from ones_slurm.model.settings import Daemon, Moves
+from ones_slurm.model.wire import Loan, Order, Phase, Sync
 from ones_slurm.peer import munge
 from ones_slurm.peer.client import Client
 
@@ -23,7 +23,7 @@ GROW = Order(generation=2, kind="requeue", go=False, batch=128, reason="two node
 IMPORTS = """
 import encodings.idna, json
 from ones_slurm.model.settings import Daemon
-from ones_slurm.model.wire import Phase, Sync
+from ones_slurm.model.wire import LoanAnswer, Phase, Sync
 from ones_slurm.model.errors import OnesError
 from ones_slurm.daemon.answers import Queue
 from ones_slurm.peer.client import Client
@@ -235,3 +235,37 @@ def test_no_daemon_is_unreachable():
     for daemon in (Daemon(auth="socket", socket="/nowhere.sock"),):
         with pytest.raises(Unreachable, match=r"/nowhere\.sock"):
             Client(daemon).get("/v1/status", State)
+
+
+LOAN = Loan(job_id="12", restarts=0, generation=5, nodes=2, minutes=30)
+
+
+def test_a_job_is_told_of_its_companion_where_jobs_submit_and_its_word_on_it_is_taken(munge_socket):
+    with open_door({"12": "nobody"}, munge_socket=munge_socket, moves=Moves(companions="job")) as place:
+        place.board.ask_for("nobody", LOAN)
+        told = json.loads(as_nobody(place.daemon, "client.sync('12', TRAINING)"))
+        assert (told["loan"]["nodes"], told["loan"]["generation"]) == (2, 5)
+        answer = "client.answer('12', LoanAnswer(restarts=0, generation=5, refused='no')) or TRAINING"
+        as_nobody(place.daemon, answer)
+        assert place.board.loans.answer_to("12").refused == "no"
+        assert "12" in place.board.wait_for_news(0), "the growth is looked at at once"
+        assert json.loads(as_nobody(place.daemon, "client.loans()")) == {"loans": []}, "agents have no say here"
+
+
+def test_an_agent_hears_of_its_own_users_companions_only(munge_socket):
+    jobs = {"12": "nobody", "11": "root"}
+    with open_door(jobs, munge_socket=munge_socket, moves=Moves(companions="agent")) as place:
+        place.board.ask_for("nobody", LOAN)
+        place.board.ask_for("root", msgspec.structs.replace(LOAN, job_id="11"))
+        (loan,) = json.loads(as_nobody(place.daemon, "client.loans()"))["loans"]
+        assert loan["job_id"] == "12"
+        assert json.loads(as_nobody(place.daemon, "client.sync('12', TRAINING)"))["loan"] is None
+        said = as_nobody(place.daemon, "client.answer('11', LoanAnswer(restarts=0, generation=5, refused='no'))")
+        assert said.startswith("NotAllowed")
+        assert place.board.loans.answer_to("11") is None
+
+
+def test_an_answer_that_makes_no_sense_is_refused(munge_socket):
+    with open_door({"12": "nobody"}, munge_socket=munge_socket) as place:
+        wrong = "client._ask('POST', '/v1/jobs/12/loan', b'{\"generation\": -1}', LoanAnswer, 0.0)"
+        assert "this is not a LoanAnswer" in as_nobody(place.daemon, wrong)
