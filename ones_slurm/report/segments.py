@@ -37,6 +37,8 @@ KNOWN = WAITING | GOING_ON | RESTARTED | FINAL | {"RESIZING"}
 # Ours: Slurm ends a job within minutes of its limit (KillWait, OverTimeLimit); what "runs" a day longer has ended, and
 # accounting never heard of it. `sacctmgr show runawayjobs` calls them so.
 RUNAWAY_AFTER_S = 86400
+# Ours: hosts without NTP may differ by that much, and nobody minds.
+CLOCKS_DIFFER_S = 60
 
 
 class Oddity(msgspec.Struct, frozen=True):
@@ -169,6 +171,9 @@ def _until(segment: Segment, now_s: int, oddities: list[Oddity]) -> Segment:
         oddities.append(Oddity("runaway", what))
         end_s = segment.end_s + limit_s
         return msgspec.structs.replace(segment, end_s=end_s, open=False, ended_by="RUNAWAY")
+    if segment.end_s > now_s + CLOCKS_DIFFER_S:
+        what = f"it is {segment.ended_by} since a time that has not come yet: it counts as 0 s"
+        oddities.append(Oddity("ahead of the clock", what))
     return msgspec.structs.replace(segment, end_s=max(segment.end_s, now_s))
 
 

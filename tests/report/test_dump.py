@@ -113,3 +113,18 @@ def test_json_that_breaks_off_gives_the_jobs_before(tmp_path):
     path.write_text('{"jobs": "none"}')
     with pytest.raises(UsageError, match="no answer of sacct"):
         list(Saved(path))
+
+
+LINES = WHOLE.decode().splitlines()
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.dictionaries(st.integers(1, len(LINES) - 1), st.text(max_size=80), min_size=1, max_size=5))
+def test_lines_that_are_overwritten_with_anything_spoil_no_other(tmp_path_factory, spoilt):
+    path = tmp_path_factory.mktemp("spoilt") / "rows.psv"
+    lines = [spoilt.get(number, line) for number, line in enumerate(LINES)]
+    path.write_bytes("\n".join(lines).encode(errors="replace"))
+    intact = [tuple(line.split("|")[:2]) for number, line in enumerate(LINES) if number and number not in spoilt]
+    found = [(row.job_id, row.raw_id) for row in Saved(path)]
+    assert not set(intact) - set(found)
+    assert len(found) >= len(intact)

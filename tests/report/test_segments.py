@@ -259,3 +259,9 @@ def test_whatever_the_rows_say_nothing_is_negative_counted_twice_or_fatal(rows, 
             begin_s = segment.end_s if segment.start_s is None else segment.start_s
             assert begin_s >= free_s
             free_s = segment.end_s + segment.restart_cost_s
+
+
+def test_a_job_from_the_future_counts_nothing_and_is_named():
+    job = only(row(state="RUNNING", submit=NOW_S + 500, start=NOW_S + 600, nodes=C4, gpus=8))
+    assert (job.segments[0].gpu_s, [oddity.kind for oddity in job.oddities]) == (0, ["ahead of the clock"])
+    assert not only(row(state="RUNNING", submit=NOW_S + 9, start=NOW_S + 9, nodes=C4, gpus=8)).oddities
