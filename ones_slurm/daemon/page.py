@@ -32,8 +32,8 @@ MOST_STREAMS = 256
 # Ours: so many moves and words are read for all readers at once; who sees own jobs alone finds theirs among these.
 _DECIDED_READ = 10 * MOST_DECIDED
 
-_TEMPLATES = templates("ones_slurm.daemon")
-_TEMPLATES.filters["moment"] = moment
+TEMPLATES = templates("ones_slurm.daemon")
+TEMPLATES.filters["moment"] = moment
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -54,8 +54,8 @@ class Page:
         self._stopping = asyncio.Event()
         self._bodies: dict[Reader, tuple[Latest, str]] = {}
         self._files = {
-            "page.js": (source(_TEMPLATES, "page.js"), "text/javascript"),
-            "page.css": (source(_TEMPLATES, "style.css") + source(_TEMPLATES, "page.css"), "text/css"),
+            "page.js": (source(TEMPLATES, "page.js"), "text/javascript"),
+            "page.css": (source(TEMPLATES, "style.css") + source(TEMPLATES, "page.css"), "text/css"),
         }
         self.streams = 0
 
@@ -97,7 +97,7 @@ class Page:
         except NotAllowed as error:
             return self._door(403, error.message)
         _, body = await self._body(reader)
-        html = _TEMPLATES.get_template("page.html").render(site=self._desk.site_name, body=Markup(body), every_s=30)
+        html = TEMPLATES.get_template("page.html").render(site=self._desk.site_name, body=Markup(body), every_s=30)
         return web.Response(text=html, content_type="text/html", headers=_HEADERS)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
@@ -167,8 +167,8 @@ class Page:
     def _fill_in(self, latest: Latest, reader: Reader) -> str:
         decided = self._desk.decided(_DECIDED_READ)
         view = page_view(latest, self._desk.queue().jobs, self._desk.state(), decided, reader)
-        return _TEMPLATES.get_template("page_body.html").render(view=view)
+        return TEMPLATES.get_template("page_body.html").render(view=view)
 
     def _door(self, status: int, why: str) -> web.Response:
-        html = _TEMPLATES.get_template("page_door.html").render(site=self._desk.site_name, why=why)
+        html = TEMPLATES.get_template("page_door.html").render(site=self._desk.site_name, why=why)
         return web.Response(status=status, text=html, content_type="text/html", headers=_HEADERS)
