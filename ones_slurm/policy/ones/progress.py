@@ -27,9 +27,9 @@ EPOCHS, PATIENCE = 120, 12
 LEAST_JOBS, MOST_JOBS, MOST_ROWS = 5, 200, 2000
 # Nothing is known of how long jobs are: as many epochs to come as are done, give or take a factor of ten (ours).
 PRIOR_KAPPA = 0.5
-KAPPAS = np.array([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
-# The expectation of what is left exists only beyond one epoch (κ a > 1); nearer to it, it means nothing (ours).
-LEAST_A = 1.5
+KAPPAS = 2.0 ** np.arange(-3.0, 5.25, 0.25)
+# κ is the largest at which so much of unseen jobs lies within 90 %-intervals, and a little more where they are few.
+COVERED, NORMAL_90 = 0.9, 1.6449
 LOSS_CAP = 100.0
 MAX_EPOCHS = 1e5
 
@@ -54,8 +54,11 @@ class Share(msgspec.Struct, frozen=True):
         return float(np.sqrt(_trigamma(np.array([self.a, self.b])).sum()))
 
     def left(self, done: float) -> float:
-        """Expected samples to come, when `done` are: done · E[1/ρ − 1] = done · b / (a − 1)."""
-        return done * self.b / (max(self.a, LEAST_A) - 1.0)
+        """Expected samples to come, when `done` are: done · E[1/ρ − 1] = done · b / (a − 1).
+
+        That exists only for a > 1 and means little just above, so it is at most twice the ratio of the means.
+        """
+        return done * self.b / max(self.a - 1.0, self.a / 2.0)
 
 
 class Predictor(msgspec.Struct, frozen=True):
@@ -120,7 +123,7 @@ def _rows(job: Past) -> Rows:
 
 @functools.lru_cache(maxsize=16)
 def _fit(jobs: tuple[Rows, ...]) -> Predictor:
-    """Early stop on every fifth job, κ on another fifth, for on the former the fit looks better than it is."""
+    """Early stop on every fifth job; κ on those and another fifth, which no weight was fitted to."""
     if len(jobs) < LEAST_JOBS:
         return Predictor()
     rng = np.random.default_rng(0)
@@ -139,8 +142,11 @@ def _fit(jobs: tuple[Rows, ...]) -> Predictor:
     typical = float(np.median(a / y - a))
     weights = _train(x, a, y, each, (~held_out & ~aside, held_out), typical, rng)
     b_all = _to_come(weights, x)[0]
-    scores = [float((each * _surprise(k * a, k * b_all, y))[aside].sum()) for k in KAPPAS]
-    return Predictor(float(KAPPAS[int(np.argmin(scores))]), typical, weights, mean, scale)
+    unseen = aside | held_out
+    count = len(np.unique(owner[unseen]))
+    covered = [_covered(k * a[unseen], k * b_all[unseen], y[unseen], each[unseen]) for k in KAPPAS]
+    honest = np.flatnonzero(np.array(covered) >= min(COVERED * (1.0 + 0.8 / max(count, 1)), 1.0))
+    return Predictor(float(KAPPAS[honest[-1] if len(honest) else 0]), typical, weights, mean, scale)
 
 
 def _train(  # noqa: PLR0917  (private, and called once)
@@ -194,6 +200,13 @@ def _slopes(weights: Sequence[Floats], x: Floats, a: Floats, y: Floats, each: Fl
 def _surprise(a: Floats, b: Floats, y: Floats) -> Floats:
     """−log of the Beta density."""
     return _log_gamma(a) + _log_gamma(b) - _log_gamma(a + b) - (a - 1.0) * np.log(y) - (b - 1.0) * np.log1p(-y)
+
+
+def _covered(a: Floats, b: Floats, y: Floats, each: Floats) -> float:
+    """The share of y within the middle 90 % of Beta(a, b), whose log-odds are nearly normal."""
+    spread = np.sqrt(_trigamma(a) + _trigamma(b))
+    off = np.abs(np.log(y) - np.log1p(-y) - _digamma(a) + _digamma(b)) / spread
+    return float((each * (off <= NORMAL_90)).sum() / each.sum())
 
 
 def _log_gamma(x: Floats) -> Floats:

@@ -141,7 +141,7 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
         held_rate=rate,
         now_rate=now,
         known=known.astype(bool),
-        move_s=np.full(len(jobs), max(view.pause_s, 0.0)),
+        move_s=np.array([max(_growth_s(job, view), 0.0) for job in jobs]),
         rebatch_s=np.full(len(jobs), max(view.pauses.get("rebatch", view.pause_s), 0.0)),
         shrink_s=np.full(len(jobs), max(view.pauses.get("shrink", view.pause_s), 0.0)),
         # A job that spans pools is left alone, for sizes are chosen within one.
@@ -152,6 +152,11 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
         waited_s=np.array([_waited_s(job, view.now_s) for job in jobs]),
         doubt=doubt,
     )
+
+
+def _growth_s(job: JobView, view: ClusterView) -> float:
+    """A job that is lent nodes while it trains pauses for the switch alone."""
+    return view.pauses.get("grow", view.pause_s) if job.can_grow else view.pause_s
 
 
 class _Frame(NamedTuple):
