@@ -67,6 +67,11 @@ class Crew:
         """Whether it is one of this allocation's own."""
         return seat.team not in self._lenders
 
+    @property
+    def own_nodes(self) -> tuple[str, ...]:
+        """The nodes of this allocation that belong to the world."""
+        return tuple(dict.fromkeys(seat.node for seat in self.seats if self.is_local(seat)))
+
     def admitted(self, coming: tuple[Team, ...], going: set[Seat]) -> None:
         """An order was entered: these now belong to the world, and those do not."""
         self.seats = [seat for seat in self.seats if seat not in going]

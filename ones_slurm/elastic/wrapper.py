@@ -299,9 +299,10 @@ class Wrapper:
         if self._terminated:
             return "terminated", _TERMINATED_CODE
         nodes = self._allocation.nodes()
-        if nodes and set(nodes) != set(generation.nodes):
+        own = step.own_nodes if isinstance(step, Crew) else generation.nodes
+        if nodes and not set(own) <= set(nodes):
             self._note(
-                f"nodes went away while ranks ran: from {len(generation.nodes)} to {len(nodes)} nodes; "
+                f"nodes went away while ranks ran: from {len(own)} to {len(nodes)} nodes; "
                 "going on from the newest whole checkpoint"
             )
             return "nodes changed", self._alone(generation, nodes)
@@ -358,7 +359,7 @@ class Wrapper:
 
     def _alone(self, last: Generation, nodes: tuple[str, ...] | None) -> Generation:
         """Without the daemon: as before, on the nodes that the job truly holds."""
-        return msgspec.structs.replace(last, nodes=nodes or last.nodes)
+        return msgspec.structs.replace(last, nodes=nodes or last.nodes, world=0)
 
     def _requeue(self) -> int:
         """The save was asked for by a signal: back into the queue, by the job itself."""
