@@ -6,6 +6,7 @@ room does not know) what would have been.
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -106,11 +107,14 @@ def report_page(
 
 def gantt(timeline: Timeline, nodes: Mapping[str, int], x: plots.Axis, why: Mapping[tuple[str, float], str]) -> Markup:
     """A row for each GPU of `nodes`; `why` tells by (job, begin) what a box says in its tooltip beyond the numbers."""
-    base: dict[str, int] = {}
-    rows: list[str] = []
-    for node, gpus in nodes.items():
-        base[node] = len(rows)
-        rows += [node if gpus == 1 else f"{node}:{gpu}" for gpu in range(gpus)]
+    base = dict(zip(nodes, accumulate(nodes.values(), initial=0), strict=False))
+    rows = sum(nodes.values())
+    each = rows <= plots.MOST_LABELS
+    labels = [
+        (base[node] + (gpu + 0.5 if each else gpus / 2), f"{node}:{gpu}" if each and gpus > 1 else node)
+        for node, gpus in nodes.items()
+        for gpu in (range(gpus) if each else range(1))
+    ]
     drawn = list(lanes(timeline))
     named = len(drawn) <= plots.MOST_NAMED
     boxes = [
@@ -125,7 +129,7 @@ def gantt(timeline: Timeline, nodes: Mapping[str, int], x: plots.Axis, why: Mapp
         )
         for job, held, node, lowest, count in drawn
     ]
-    return plots.boxes_picture(boxes, x, rows, says=f"GPUs over time by job: {timeline.name}")
+    return plots.boxes_picture(boxes, x, rows, labels, says=f"GPUs over time by job: {timeline.name}")
 
 
 def _says(job: TimelineJob, held: Held) -> str:

@@ -17,6 +17,8 @@ COLOURS = 10
 UNITS = 1000.0
 # Ours: above so many boxes each colour becomes one path, without a name on each box, or browsers crawl.
 MOST_NAMED = 4000
+# Ours: more beside a picture would run into each other.
+MOST_LABELS = 16
 # Ours: a box wider than this share of the picture has room for its name on a laptop; narrower ones have a tooltip.
 _ROOM_FOR_A_NAME = 0.05
 
@@ -139,9 +141,12 @@ def value_axis(low: float, high: float, title: str) -> Axis:
     return Axis(at[0], at[-1], tuple((value, f"{round(value, 9):g}") for value in at), title)
 
 
-def boxes_picture(boxes: Sequence[Box], x: Axis, rows: Sequence[str], *, says: str) -> Markup:
-    """Rows from the top, each with its label; boxes on them (a Gantt chart)."""
-    count = max(len(rows), 1)
+def boxes_picture(
+    boxes: Sequence[Box], x: Axis, rows: int, labels: Sequence[tuple[float, str]], *, says: str
+) -> Markup:
+    """Boxes on rows (a Gantt chart); `labels` stand beside them at so many rows from the top, as many as there is room
+    for."""
+    count = max(rows, 1)
     named = len(boxes) <= MOST_NAMED
     shapes = _each_box(boxes, x, count) if named else _paths(boxes, x, count)
     words = []
@@ -153,12 +158,12 @@ def boxes_picture(boxes: Sequence[Box], x: Axis, rows: Sequence[str], *, says: s
                     '<span class="in" style="left:{:.2f}%;width:{:.2f}%;top:{:.2f}%;height:{:.2f}%">{}</span>'
                 ).format(100 * left, 100 * (right - left), 100 * box.row / count, 100 * box.rows / count, box.name)
             )
-    every = -(-count // 16)
-    labels = [(100 * (number + 0.5) / count, label) for number, label in enumerate(rows) if number % every == 0]
+    every = -(-len(labels) // MOST_LABELS)
+    beside = [(100 * row / count, label) for row, label in labels[::every]] if labels else []
     height_px = min(max(22 * count, 90), 420)
     rules = "".join(_rule(0, UNITS * row / count, UNITS, UNITS * row / count) for row in range(count + 1))
     return _frame(
-        Markup(rules) + shapes, x, labels, y_title="", height_px=height_px, says=says, over=Markup("").join(words)
+        Markup(rules) + shapes, x, beside, y_title="", height_px=height_px, says=says, over=Markup("").join(words)
     )
 
 
