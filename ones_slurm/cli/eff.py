@@ -56,7 +56,8 @@ def command(
     from ones_slurm.engine.journal import Journal
     from ones_slurm.model.errors import NotFound, UsageError
     from ones_slurm.model.settings import load_site
-    from ones_slurm.report.columns import job_lines, values_of
+    from ones_slurm.report.as_json import values_of
+    from ones_slurm.report.columns import job_lines
     from ones_slurm.report.fairness import fairness
     from ones_slurm.report.selection import Selection
 

@@ -148,6 +148,7 @@ def command(
             from ones_slurm.report.columns import group_lines
 
             _print_rows(by, group_lines(by, book.groups(selection, by)), columns, parsable=parsable, as_json=as_json)
+            _tell_kinds(book.odd(selection))
             _tell_lost(book)
             return
         learn(book, selection, settings.daemon, opened, may_ask=live)
@@ -184,9 +185,13 @@ def _tell_odd(found: Sequence[JobHistory]) -> None:
     for job_id, oddity in odd[:_SHOWN]:
         warn(f"job {job_id}: {oddity.what}")
     if len(odd) > _SHOWN:
-        kinds = Counter(oddity.kind for _, oddity in odd)
-        counts = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
-        warn(f"there is more that is odd, {len(odd)} in all ({counts}): -j JOBID tells it job by job, --json all of it")
+        _tell_kinds(dict(Counter(oddity.kind for _, oddity in odd).most_common()))
+
+
+def _tell_kinds(kinds: dict[str, int]) -> None:
+    if kinds:
+        counts = ", ".join(f"{count} x {kind}" for kind, count in kinds.items())
+        warn(f"some rows are odd ({counts}): -j JOBID tells it job by job, --by segment --json all of it")
 
 
 def _tell_lost(book: Ledger) -> None:
@@ -216,7 +221,7 @@ def _print(jobs: Sequence[JobHistory], columns: Chosen, *, parsable: bool, as_js
     from rich.console import Console
 
     from ones_slurm.report import table
-    from ones_slurm.report.columns import report_values
+    from ones_slurm.report.as_json import report_values
 
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(report_values(jobs)), indent=1))
@@ -233,7 +238,7 @@ def _print_rows(by: str, lines: Any, columns: Chosen, *, parsable: bool, as_json
     from rich.console import Console
 
     from ones_slurm.report import table
-    from ones_slurm.report.columns import values_of
+    from ones_slurm.report.as_json import values_of
 
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(values_of(by, lines)), indent=1))

@@ -23,6 +23,7 @@ from ones_slurm.report.companions import folded
 from ones_slurm.report.dump import Saved
 from ones_slurm.report.groups import Group, groups
 from ones_slurm.report.join import Known, explained
+from ones_slurm.report.ledger_choice import choose, condition
 from ones_slurm.report.ledger_intake import Taken, derive, merge, stored_rows, touch_nothing
 from ones_slurm.report.ledger_journal import Kept
 from ones_slurm.report.segments import JobHistory, Oddity, Segment, in_order, settled
@@ -37,11 +38,6 @@ _CACHE_KIB = 65536
 
 # Number, job id, user: ids begin anew when a cluster's counter is reset.
 _Key = tuple[int, str, str]
-# A number stands for all tasks and components, for the one that has it as its own id, and for a companion's base.
-_NUMBERED = (
-    "(job = ? or (job, job_id) in (select job, job_id from rows where raw_id = ? and raw_id <> job_id) "
-    "or job in (select owner from jobs where base <> '' and job = ?))"
-)
 
 
 class Ledger:
@@ -161,7 +157,7 @@ class Ledger:
 
     def unsettled(self, selection: Selection) -> list[tuple[str, bool]]:
         """The selected jobs of which the journal may know more than the ledger, and whether they had a wish."""
-        self._choose(selection)
+        choose(self._db, selection)
         return list(self._kept.unsettled())
 
     def learn(self, known: Known, job_ids: Iterable[str], *, now_s: float) -> None:
@@ -183,7 +179,7 @@ class Ledger:
         What goes on is counted until `now_s`, or until the last that is known.
         """
         until_s = self.until_s if now_s is None else now_s
-        self._choose(selection)
+        choose(self._db, selection)
         own: dict[_Key, JobHistory] = {}
         lent: dict[_Key, list[JobHistory]] = {}
         based = {
@@ -206,7 +202,7 @@ class Ledger:
         """Sums by user, account, partition or day over the time of the selection, of all its jobs."""
         until_s = self.until_s if now_s is None else now_s
         end_s = until_s if selection.until_s is None else min(selection.until_s, until_s)
-        self._choose(selection)
+        choose(self._db, selection)
         begin_s = (
             selection.since_s
             or self._db.execute(
@@ -215,6 +211,16 @@ class Ledger:
         )
         end_s = max(end_s, begin_s)
         return groups(self._db, by, begin_s, end_s, until_s, gpus=self.gpus(begin_s, end_s))
+
+    def odd(self, selection: Selection) -> dict[str, int]:
+        """How much is odd about the rows of the selected jobs, by kind."""
+        choose(self._db, selection)
+        return dict(
+            self._db.execute(
+                "select kind, count(*) from oddities join chosen using (job, job_id, user) "
+                "group by kind order by 2 desc"
+            )
+        )
 
     def spans(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
         """Submission and end (so far) of every job that was there between two times, whoever asks."""
@@ -238,12 +244,12 @@ class Ledger:
 
     def count(self, selection: Selection) -> int:
         """How many jobs are selected, companions not counted."""
-        where, values = _where(selection)
+        where, values = condition(selection)
         return int(self._db.execute(f"select count(*) from jobs where {where}", values).fetchone()[0])
 
     def rows(self, selection: Selection) -> list[AccountingRow]:
         """The rows of accounting of the selected jobs; of comments only what is ours."""
-        self._choose(selection)
+        choose(self._db, selection)
         return stored_rows(self._db)
 
     def _derive(self) -> None:
@@ -260,17 +266,6 @@ class Ledger:
             touch_nothing(self._db)
             self._db.execute("insert or ignore into touched select job from rows where gpus is null")
             self._derive()
-
-    def _choose(self, selection: Selection) -> None:
-        """The keys of the selected jobs and of their companions, in `temp.chosen`."""
-        where, values = _where(selection)
-        self._db.execute("drop table if exists temp.chosen")
-        self._db.execute("create temp table chosen(job, job_id, user, primary key (job, job_id, user)) without rowid")
-        self._db.execute(f"insert into chosen select job, job_id, user from jobs where {where}", values)
-        self._db.execute(
-            "insert or ignore into chosen select c.job, c.job_id, c.user "
-            "from jobs c join chosen on c.owner = chosen.job where c.base <> ''"
-        )
 
     def _told(self) -> Iterator[tuple[_Key, JobHistory]]:
         oddities: dict[_Key, list[Oddity]] = {}
@@ -311,31 +306,6 @@ class Ledger:
                 raise
         except sqlite3.Error as error:
             raise _unusable(self._place, error) from error
-
-
-def _where(selection: Selection) -> tuple[str, list[Any]]:
-    """The condition on `jobs` for a selection, and its values."""
-    parts = ["base = ''", "(end_s is null or end_s >= ?)"]
-    values: list[Any] = [selection.since_s]
-    if selection.until_s is not None:
-        parts.append("submit_s <= ?")
-        values.append(selection.until_s)
-    for column, names in (("user", selection.users), ("account", selection.accounts)):
-        if names:
-            parts.append(f"{column} in ({', '.join('?' * len(names))})")
-            values += names
-    if selection.partitions:
-        parts.append(_either(["instr(',' || partitions || ',', ?)"] * len(selection.partitions)))
-        values += [f",{name}," for name in selection.partitions]
-    if selection.job_ids:
-        parts.append(_either([_NUMBERED if wanted.isdecimal() else "job_id = ?" for wanted in selection.job_ids]))
-        for wanted in selection.job_ids:
-            values += [int(wanted), wanted, int(wanted)] if wanted.isdecimal() else [wanted]
-    return " and ".join(parts), values
-
-
-def _either(conditions: Sequence[str]) -> str:
-    return f"({' or '.join(conditions)})"
 
 
 def _segment(row: Sequence[Any]) -> Segment:

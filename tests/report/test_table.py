@@ -7,8 +7,10 @@ from accounting_rows import row
 from rich.console import Console
 
 from ones_slurm.model.errors import UsageError
-from ones_slurm.report.columns import COLUMNS, chosen, report_values, show_duration, show_time
+from ones_slurm.report.as_json import report_values
+from ones_slurm.report.columns import COLUMNS, chosen
 from ones_slurm.report.segments import histories
+from ones_slurm.report.shown import show_duration, show_time
 from ones_slurm.report.table import on_terminal, parsable, plain
 
 
