@@ -58,6 +58,12 @@ def repetend(
     return model.read(solver, shortest=shortest), status
 
 
+def repetend_of(grid: Grid, period: int, starts: tuple[int, ...]) -> Repetend:
+    """The repetend of one micro-batch that begins its blocks so."""
+    latency = max(start + time for start, time in zip(starts, grid.times, strict=True))
+    return Repetend(period=period, copies=1, starts=(starts,), latency=latency, latency_bound=_critical(grid))
+
+
 class _Model:
     def __init__(self, grid: Grid, period: int, copies: int, *, doubtful: bool, shortest: bool) -> None:
         self.grid, self.period, self.copies = grid, period, copies

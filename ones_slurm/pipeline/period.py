@@ -9,11 +9,12 @@ import msgspec
 import numpy as np
 
 from ones_slurm.pipeline.bounds import period_bound_us
-from ones_slurm.pipeline.cyclic import Repetend, repetend
+from ones_slurm.pipeline.cyclic import Repetend, repetend, repetend_of
 from ones_slurm.pipeline.grid import Grid, grid_of
 from ones_slurm.pipeline.schedule import Op
 from ones_slurm.pipeline.solver import Clock
 from ones_slurm.pipeline.spec import Placement
+from ones_slurm.pipeline.sweep import strands_of, sweep
 
 # A period that is decided is decided quickly or slowly, with little between; ours, because the anchors with 4 to 8
 # devices that are easy all take less than this.
@@ -114,6 +115,7 @@ class _Between:
     ) -> None:
         self.grid, self.low, self.high, self.clock, self.told, self.copies = grid, low, high, clock, told, copies
         self.best: Repetend | None = None
+        self.strands = strands_of(grid) if copies == 1 else None
 
     def search(self) -> Repetend | None:
         self._climb()
@@ -123,14 +125,25 @@ class _Between:
         return self.best
 
     def _try(self, period: int, seconds: float, *, doubtful: bool = False) -> bool:
-        clock = self.clock.within(seconds)
-        found, status = repetend(self.grid, period, self.copies, clock, doubtful=doubtful, hint=self.best)
+        found, status = self._swept(period)
+        if status == "unknown":
+            clock = self.clock.within(seconds)
+            found, status = repetend(self.grid, period, self.copies, clock, doubtful=doubtful, hint=self.best)
         if found is not None:
             self.best, self.high = found, period
         elif status == "infeasible":
             self.low = max(self.low, period + 1)
         self.told(self.high * self.grid.unit_us / self.copies, self.low * self.grid.unit_us / self.copies)
         return found is not None
+
+    def _swept(self, period: int) -> tuple[Repetend | None, str]:
+        """Two directions over a line of devices are decided without a solver."""
+        if self.strands is None:
+            return None, "unknown"
+        starts, decided = sweep(self.grid, self.strands, period)
+        if starts is None:
+            return None, "infeasible" if decided else "unknown"
+        return repetend_of(self.grid, period, starts), "feasible"
 
     def _climb(self) -> None:
         """From the bound upwards in growing strides until something is feasible; the bound itself often is."""
