@@ -6,6 +6,7 @@ somebody was shrunk in place, somebody was requeued larger, and every training i
 
 import contextlib
 import json
+import math
 import pathlib
 import re
 import subprocess
@@ -34,7 +35,7 @@ ACCURACY_NOISE = 0.015
 
 
 class Submission(msgspec.Struct, frozen=True):
-    """One training: when it arrives, whose it is, which template and which script options."""
+    """One training: when it arrives, in seconds after the first has grown, whose it is, which template and which script options."""
 
     after_s: float
     user: str
@@ -50,15 +51,18 @@ class Submission(msgspec.Struct, frozen=True):
 
 # All pretended nodes share the few cores of this machine, so a training would hardly be faster on two of them. With
 # devices that take their time, each node is worth its own, and a change of size pays as it does on a cluster.
-PACE = ("--sample-ms", "0.5")
+PACE = ("--sample-ms", "1.0")
+# The first has the cluster for itself until it has been made larger; the others come so long after that.
 SUBMISSIONS = (
-    Submission(0, "user1", "ddp.sbatch", "digits.py", ("--seed", "1", "--epochs", "100")),
-    Submission(45, "user2", "ddp.sbatch", "digits.py", ("--seed", "2", "--epochs", "100")),
-    Submission(60, "user1", "requeue_only.sbatch", "plain_digits.py", ("--epochs", "150")),
-    Submission(75, "user2", "ddp.sbatch", "digits.py", ("--seed", "4", "--epochs", "100")),
-    Submission(90, "user1", "ddp.sbatch", "digits.py", ("--seed", "5", "--epochs", "100")),
-    Submission(105, "user2", "ddp.sbatch", "digits.py", ("--seed", "6", "--epochs", "100")),
+    Submission(0, "user1", "ddp.sbatch", "digits.py", ("--seed", "1", "--epochs", "60")),
+    Submission(5, "user2", "ddp.sbatch", "digits.py", ("--seed", "2", "--epochs", "60")),
+    Submission(20, "user1", "requeue_only.sbatch", "plain_digits.py", ("--epochs", "100")),
+    Submission(35, "user2", "ddp.sbatch", "digits.py", ("--seed", "4", "--epochs", "60")),
+    Submission(50, "user1", "ddp.sbatch", "digits.py", ("--seed", "5", "--epochs", "60")),
+    Submission(65, "user2", "ddp.sbatch", "digits.py", ("--seed", "6", "--epochs", "60")),
 )
+# Ours: on a machine that is so busy that the first is never made larger, the others come all the same.
+ALONE_AT_MOST_S = 120.0
 
 
 class Demo:
@@ -101,6 +105,10 @@ class Demo:
         with contextlib.closing(Journal.read(self.lab.folder / "home/operator/onesd/journal.sqlite")) as journal:
             return journal.moves()
 
+    def first_has_grown(self) -> bool:
+        """Whether the first training trains on several nodes."""
+        return any(row["nodes"] > 1 and row["state"] == "running" and not row["move"] for row in self.rows)
+
     def picture(self) -> Group:
         table = Table(title=f"{self.now_s:4.0f} s", title_justify="left", expand=False)
         for name in ("job", "user", "state", "nodes", "batch", "progress", "move", "why"):
@@ -118,16 +126,19 @@ class Demo:
 
     def watch(self) -> None:
         """Submits, looks and shows until every job has left the queue."""
-        waiting = list(SUBMISSIONS)
+        self.submit(SUBMISSIONS[0])
+        waiting, others_from_s = list(SUBMISSIONS[1:]), math.inf
         with _screen(self.console) as show:
             while waiting or self.in_queue():
                 if self.now_s > PATIENCE_S:
                     raise Failed(
                         f"the trainings have not ended within {PATIENCE_S:g} s", hint=f"logs: {self.lab.folder}"
                     )
-                while waiting and waiting[0].after_s <= self.now_s:
-                    self.submit(waiting.pop(0))
                 self.look()
+                if others_from_s == math.inf and (self.now_s > ALONE_AT_MOST_S or self.first_has_grown()):
+                    others_from_s = self.now_s
+                while waiting and others_from_s + waiting[0].after_s <= self.now_s:
+                    self.submit(waiting.pop(0))
                 show(self.picture())
                 time.sleep(1.0)
 
