@@ -95,7 +95,8 @@ def test_every_picture_is_there_and_nothing_is_asked_of_a_network(browser, page)
     assert tab.requests == [page.as_uri()]
     for section, least in PICTURES.items():
         sizes = tab.run(
-            f"[...document.querySelectorAll('#{section} .plot')].map(p => [...p.querySelectorAll('svg .line, svg .box')]"
+            f"[...document.querySelectorAll('#{section} .plot')]"
+            ".map(p => [...p.querySelectorAll('svg .line, svg .box')]"
             ".filter(s => s.getBoundingClientRect().width + s.getBoundingClientRect().height > 0).length)"
         )
         assert len(sizes) >= least, section
