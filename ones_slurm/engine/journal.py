@@ -212,11 +212,14 @@ class Journal:
         return tuple(msgspec.msgpack.decode(packed, type=Past) for (packed,) in reversed(rows))
 
     def pauses(self) -> dict[str, float]:
-        """Seconds from an action to its end, by kind of move: the median of the latest that were done."""
+        """Seconds from an action to its end, by kind of move: the median of the latest that were done.
+
+        Not of those in which the job trains until the end: a growth by a companion.
+        """
         rows = self._db.execute(
             "select kind, ended_s - sent_s from (select *, row_number() over "
             "(partition by kind order by ended_s desc, job_id) as age from actions "
-            "where outcome = 'done' and kind <> 'start') where age <= ? order by kind",
+            "where outcome = 'done' and kind not in ('start', 'grow')) where age <= ? order by kind",
             (PAUSES_COUNTED,),
         ).fetchall()
         return {

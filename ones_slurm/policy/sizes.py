@@ -44,7 +44,7 @@ def size_bounds(job: JobView, view: ClusterView) -> Bounds:
     if step > 1:  # of a pipeline's sizes none lies between two replicas
         return Bounds(low, high, step) if may_requeue and may_shrink else Bounds(held, held)
     low = min(low, held) if may_shrink else held
-    return Bounds(low, max(low, high if may_requeue else min(high, held)))
+    return Bounds(low, max(low, high if may_requeue or job.can_grow else min(high, held)))
 
 
 def base_batch(job: JobView) -> int:

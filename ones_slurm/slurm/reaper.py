@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 # Ours: a job that was just told to take a companion in may still do so when the order is withdrawn.
 IDLE_S = 30.0
+# Ours: what Slurm has refused may be a matter of rights, which change seldom.
+AGAIN_S = 600.0
 
 
 class Reaper:
@@ -29,27 +31,27 @@ class Reaper:
     def __init__(self, client: SlurmClient, board: Board, backoff: Backoff) -> None:
         self._client, self._board, self._backoff = client, board, backoff
         self._idle_since_s: dict[str, float] = {}
-        self._refused: set[str] = set()
+        self._refused_s: dict[str, float] = {}
 
     def look(self, jobs: Sequence[JobRecord], moves: Mapping[str, OpenMove], now_s: float) -> None:
         """`jobs` are all unfinished ones. Raises `Unreachable`."""
         of_no_use = [(one, base) for one, base in Lenders(jobs).all() if self._is_idle(one, base, moves)]
         self._idle_since_s = {one.job_id: self._idle_since_s.get(one.job_id, now_s) for one, _ in of_no_use}
-        self._refused &= self._idle_since_s.keys()
+        self._refused_s = {job_id: at_s for job_id, at_s in self._refused_s.items() if job_id in self._idle_since_s}
         for one, base in of_no_use:
             at_once = one.state is JobState.PENDING or is_orphan(one, base)
             if at_once or now_s - self._idle_since_s[one.job_id] >= IDLE_S:
-                self._end(one.job_id)
+                self._end(one.job_id, now_s)
 
-    def _end(self, job_id: str) -> None:
-        if job_id in self._refused:
+    def _end(self, job_id: str, now_s: float) -> None:
+        if now_s - self._refused_s.get(job_id, -AGAIN_S) < AGAIN_S:
             return
         log.info("companion %s is of no use to anybody any more and is ended", job_id)
         try:
             self._backoff.ask(lambda: self._client.cancel(job_id))
         except (Refused, NotAllowed) as error:
             log.warning("companion %s cannot be ended: %s", job_id, error.message)
-            self._refused.add(job_id)
+            self._refused_s[job_id] = now_s
 
     def _is_idle(self, companion: JobRecord, base: JobRecord | None, moves: Mapping[str, OpenMove]) -> bool:
         if companion.state not in (JobState.PENDING, JobState.RUNNING):

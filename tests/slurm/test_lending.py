@@ -217,6 +217,18 @@ def test_a_companion_ends_with_its_base(world, how):
     assert [one.state for one in world.companions(job_id)] == ["CANCELLED"]
 
 
+def test_a_companion_that_may_not_be_ended_now_is_ended_later(world):
+    cluster = world.cluster()
+    job_id = grown(world, cluster)
+    world.finish(job_id)
+    world.slurm.caller = "user2"
+    let_run(world, cluster, 30)
+    assert world.calls == [], "nor is Slurm asked again and again"
+    world.slurm.caller = "root"
+    let_run(world, cluster, 600)
+    assert [one.state for one in world.companions(job_id)] == ["CANCELLED"]
+
+
 def test_a_companion_of_an_earlier_run_is_of_no_use(world):
     world.rough = True
     cluster = world.cluster()

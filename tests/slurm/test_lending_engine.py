@@ -91,6 +91,16 @@ def test_a_job_whose_script_cannot_change_in_memory_is_requeued(world, daemon):
     assert [kind for kind, *_ in daemon.moves(job_id)] == ["requeue"]
 
 
+def test_where_nobody_may_be_requeued_a_job_that_can_be_lent_nodes_grows_all_the_same(tmp_path):
+    world = LendingWorld(nodes=4)
+    world.site = replace(world.site, moves=replace(world.site.moves, requeue=False))
+    daemon = Daemon(world, tmp_path / "journal.db")
+    job_id = world.train(nodes=1)
+    daemon.live(60)
+    assert held(world, job_id) == 4
+    daemon.journal.close()
+
+
 def test_three_jobs_share_the_nodes_by_companions_and_nobody_flaps(world, daemon):
     jobs = [world.train(nodes=1) for _ in range(3)]
     daemon.live(200)
