@@ -30,7 +30,7 @@ class Ones:
             return Plan()
         rule = psrpt_sizes(at)
         options = options_of(at, rule)
-        seeds = [options.held, options.choice(*rule)]
+        seeds = [options.held, np.where(at.fixed, 0, options.choice(*rule))]
         best = evolve(options, seeds, rng, search=self._search)
         choice, allocations = _cheapest_placed(view, at, options, [*best, *seeds])
         sizes, pools = options.units[choice], options.pool[choice]
@@ -42,7 +42,7 @@ def cost_of(view: ClusterView, plan: Plan, *, history: bool = True) -> float:
     at = situation_of(view, history=history)
     options = options_of(at, psrpt_sizes(at))
     targets = {target.job_id: target for target in plan.targets}
-    sizes, pools, allocations = at.held.copy(), at.held_in.argmax(axis=1), {}
+    sizes, pools, allocations = np.where(at.fixed, 0, at.held), at.held_in.argmax(axis=1), {}
     for j, job in enumerate(at.jobs):
         target = targets.get(job.job_id)
         if target is None or at.fixed[j]:

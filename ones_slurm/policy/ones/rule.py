@@ -90,7 +90,8 @@ class _Serving:
             self.free[pool] -= size
 
     def _size(self, j: int, free: int, pool: int) -> int:
-        at, held = self.at, int(self.at.held[j])
+        at = self.at
+        held = int(at.held[j]) if at.held_in[j, pool] or pool < 0 else 0  # in another pool it begins anew
         most = int(np.searchsorted(at.units, free, side="right"))
         best = int(np.argmin(self.cost[j, :most])) if most else 0
         if not most or not np.isfinite(self.cost[j, best]):

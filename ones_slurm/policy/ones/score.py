@@ -32,7 +32,7 @@ CROSSED = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What each job may get. Option 0 is waiting; the others are a size in a pool.
+    """What each job may get. Option 0 is waiting, or staying for who may not be moved; the others are a size in a pool.
 
     `cost` (J, O) is infinite where an option is not allowed. `held` (J,) is the option in force, waiting where the job
     holds nothing; `order` is that of service.
@@ -97,24 +97,23 @@ def options_of(at: Situation, anchor: tuple[Ints, Ints] | None = None) -> Option
         cost=np.concatenate(columns, axis=1) * importance(at)[:, None],
         units=np.concatenate([[0], np.tile(at.units, pools)]).astype(int),
         pool=np.concatenate([[-1], np.repeat(np.arange(pools), sizes)]).astype(int),
-        pools=at.pools,
+        pools=np.maximum(at.pools - at.held_in[at.fixed].sum(axis=0), 0),
         held=np.full(jobs, -1),
         order=order,
     )
-    held = np.where(runs, options.choice(at.held, home), 0)
+    held = np.where(runs & ~at.fixed, options.choice(at.held, home), 0)
     every = np.arange(jobs)
     cost = options.cost.copy()
     if anchor is not None:
-        chosen = options.choice(*anchor)
-        depart = cost[every, chosen] * DEPARTURE
+        chosen = np.where(at.fixed, 0, options.choice(*anchor))
         kept = cost[every, chosen]
+        depart = np.where(np.isfinite(kept), kept, 0.0) * DEPARTURE
         cost += depart[:, None]
         cost[every, chosen] = kept
         cost[overdue(at) & (chosen > 0), 0] = np.inf
     cost[at.least > 0, 0] = np.inf
-    fixed = at.fixed & (held > 0)
-    cost[at.fixed] = np.inf  # who cannot be moved now has one option
-    cost[every[at.fixed], np.where(fixed, held, 0)[at.fixed]] = 0.0
+    cost[at.fixed] = np.inf  # who cannot be moved now has one option, and what it holds is no longer in the pools
+    cost[at.fixed, 0] = 0.0
     return dataclasses.replace(options, cost=cost, held=held)
 
 

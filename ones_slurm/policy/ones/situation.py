@@ -317,10 +317,10 @@ def _served_gpu_s(job: JobView, now_s: float | None = None) -> float:
 
 
 def _waited_s(job: JobView, now_s: float) -> float:
-    """Its life less the time that it must have run for to be served as much as it was."""
+    """Its life less the longest that it can have run for, to be served as much as it was: on the smallest size."""
     ran_s = max(now_s - job.start_s, 0.0) if job.start_s is not None and (job.nodes or job.allocation) else 0.0
-    most = max((speed.gpus for speed in job.speeds), default=1)
-    return min(max(now_s - job.submit_s - ran_s - _served_gpu_s(job) / max(most, 1), 0.0), MAX_SERVED_GPU_S)
+    least = min((speed.gpus for speed in job.speeds), default=1)
+    return min(max(now_s - job.submit_s - ran_s - _served_gpu_s(job) / max(least, 1), 0.0), MAX_SERVED_GPU_S)
 
 
 def _least_left(now_s: float, jobs: Sequence[JobView]) -> Floats:

@@ -2,6 +2,7 @@
 
 import itertools
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from ones_views import job, view
 
 from ones_slurm.engine.guard import check_plan
+from ones_slurm.model.cluster import NodeView
 from ones_slurm.model.plan import Plan, Target
 from ones_slurm.policy.ones.operators import pad
 from ones_slurm.policy.ones.plans import plan_of
@@ -18,6 +20,8 @@ from ones_slurm.policy.ones.score import options_of
 from ones_slurm.policy.ones.situation import situation_of
 from ones_slurm.policy.peers.tiresias import Tiresias
 from ones_slurm.policy.psrpt import Psrpt
+
+PARTITIONS = (("a",), ("b",), ("a", "b"))
 
 
 def crowded(seed, nodes=8, running=6, waiting=6, most=None):
@@ -70,6 +74,29 @@ def test_no_plan_is_worse_by_its_own_score_than_keeping_all_or_than_the_rule(sea
     mine = cost_of(seen, plan)
     for other in (keep(seen), Psrpt(history=True).decide(seen, np.random.default_rng(0))):
         assert mine <= cost_of(seen, other) * (1.0 + 1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_with_several_partitions_and_types_of_gpus_keeping_all_is_always_a_plan_and_never_a_better_one(seed):
+    rng = np.random.default_rng(seed)
+    seen = crowded(seed)
+    kinds = [(str(rng.choice(["old", "new"])), PARTITIONS[int(rng.integers(3))]) for _ in seen.nodes]
+    there = tuple(
+        NodeView(node.name, 4, True, gpu_type=name, partitions=partitions)
+        for node, (name, partitions) in zip(seen.nodes, kinds, strict=True)
+    )
+    of = {node.name: node.partitions for node in there}
+    jobs = tuple(
+        msgspec.structs.replace(one, partition=of[one.nodes[0]][0] if one.nodes else str(rng.choice(["a", "b"])))
+        for one in seen.jobs
+    )
+    seen = msgspec.structs.replace(seen, nodes=there, jobs=jobs)
+    plan = Ones().decide(seen, np.random.default_rng(seed))
+    check_plan(seen, plan)
+    planned = {target.job_id for target in plan.targets}
+    kept = Plan(tuple(target for target in keep(seen).targets if target.job_id in planned))
+    assert cost_of(seen, plan) <= cost_of(seen, kept) * (1.0 + 1e-9) < np.inf
 
 
 def test_it_is_never_worse_than_greedy_or_least_attained_service_or_its_own_seeds_alone():

@@ -57,7 +57,7 @@ def test_who_ran_at_last_is_not_stopped_again_for_shorter_ones(policy):
 
 
 def test_who_had_gpus_all_the_time_has_not_waited():
-    busy = job("busy", submit_s=A_DAY_AGO_S, served_gpu_s=8 * MAX_WAIT_S)
+    busy = job("busy", submit_s=A_DAY_AGO_S, served_gpu_s=MAX_WAIT_S)
     idle = job("idle", submit_s=A_DAY_AGO_S)
     assert situation_of(view(2, busy, idle)).waited_s.tolist() == [0.0, MAX_WAIT_S]
 
