@@ -35,7 +35,7 @@ ACCURACY_NOISE = 0.015
 
 
 class Submission(msgspec.Struct, frozen=True):
-    """One training: when it arrives, in seconds after the first has grown, whose it is, which template and which script options."""
+    """One training: when it arrives (seconds after the first has grown), whose it is, its template and options."""
 
     after_s: float
     user: str
