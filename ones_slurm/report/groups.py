@@ -60,9 +60,9 @@ def groups(db: sqlite3.Connection, by: str, begin_s: float, end_s: float, now_s:
             "sum(own and moved and start_s >= since and start_s < till), "
             "sum(own and interrupted and start_s >= since and start_s < till) from ("
             # Of a companion only the GPUs count: it waits and comes back while its base trains.
-            f"select {segment_key} as key, since, till, gpus, base = '' as own, start_s, restart_cost_s, moved, "
+            f"select {segment_key} as key, since, till, gpus, own, start_s, restart_cost_s, moved, "
             f"interrupted, wait_since_s, coalesce(start_s, {_END}) as wait_till, {_END} as ended "
-            "from chosen join jobs using (job, job_id, user) join segments s using (job, job_id, user) "
+            "from chosen join segments s using (job, job_id, user) "
             "join spans on since < ended + restart_cost_s and till > coalesce(wait_since_s, start_s)) group by key",
             at,
         )
@@ -72,14 +72,14 @@ def groups(db: sqlite3.Connection, by: str, begin_s: float, end_s: float, now_s:
         for row in db.execute(
             f"select {job_key} as key, count(*), sum(end_s >= since and end_s < before) "
             "from chosen join jobs using (job, job_id, user) "
-            "join spans on since <= coalesce(end_s, :now) and before > submit_s where base = '' group by key",
+            "join spans on since <= coalesce(end_s, :now) and before > submit_s where own group by key",
             at,
         )
     }
     took: dict[str, list[float]] = {}
     for key, took_s in db.execute(
         f"select {job_key} as key, end_s - submit_s from chosen join jobs using (job, job_id, user) "
-        "join spans on end_s >= since and end_s < before where base = ''"
+        "join spans on end_s >= since and end_s < before where own"
     ):
         took.setdefault(key, []).append(took_s)
     return [

@@ -185,7 +185,7 @@ class Ledger:
         based = {
             (job, job_id, user): (owner, base, user)
             for job, job_id, user, owner, base in self._db.execute(
-                "select job, job_id, user, owner, base from jobs join chosen using (job, job_id, user) where base <> ''"
+                "select job, job_id, user, owner, base from jobs join chosen using (job, job_id, user) where not own"
             )
         }
         known = self._kept.jobs()

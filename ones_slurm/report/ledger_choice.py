@@ -14,13 +14,13 @@ _NUMBERED = (
 
 
 def choose(db: sqlite3.Connection, selection: Selection) -> None:
-    """Leaves the keys of the selected jobs and of their companions in `temp.chosen`."""
+    """Leaves the keys of the selected jobs (`own`) and of their companions in `temp.chosen`."""
     where, values = condition(selection)
     db.execute("drop table if exists temp.chosen")
-    db.execute("create temp table chosen(job, job_id, user, primary key (job, job_id, user)) without rowid")
-    db.execute(f"insert into chosen select job, job_id, user from jobs where {where}", values)
+    db.execute("create temp table chosen(job, job_id, user, own, primary key (job, job_id, user)) without rowid")
+    db.execute(f"insert into chosen select job, job_id, user, 1 from jobs where {where}", values)
     db.execute(
-        "insert or ignore into chosen select c.job, c.job_id, c.user "
+        "insert or ignore into chosen select c.job, c.job_id, c.user, 0 "
         "from jobs c join chosen on c.owner = chosen.job where c.base <> ''"
     )
 
