@@ -60,7 +60,7 @@ def learn(ledger: Ledger, selection: Selection, daemon: Daemon, journal: Journal
         ledger.learn(journal, [job_id for job_id, _ in unsettled if job_id in known], now_s=ledger.until_s)
     elif may_ask:
         asked = Asked(daemon)
-        answered = [job_id for job_id, elastic in unsettled if elastic and asked.knows(job_id)]
+        answered = [job_id for job_id, elastic in unsettled if elastic and asked.answers(job_id)]
         ledger.learn(asked, answered, now_s=ledger.until_s)
 
 
@@ -77,11 +77,11 @@ class Asked:
         self._silent = False
         self._answers: dict[str, Why | None] = {}
 
-    def knows(self, job_id: str) -> bool:
-        """Whether it tells us of that job; not of one of somebody else, or of a time before it."""
-        if job_id not in self._answers:
-            self._answers[job_id] = None if self._silent else self._ask(job_id)
-        return self._answers[job_id] is not None
+    def answers(self, job_id: str) -> bool:
+        """Whether it answers at all; of a job of somebody else, or of a time before it, it has nothing to tell."""
+        if not self._silent:
+            self._answers[job_id] = self._ask(job_id)
+        return not self._silent
 
     def moves(self, job_id: str) -> Sequence[MoveRow]:
         answer = self._answers.get(job_id)
