@@ -57,19 +57,12 @@ class Ledger:
             if place is not None:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.touch(mode=0o600)  # others' jobs may stand in it
-            # Without a name SQLite keeps it in a temporary file, and removes that.
-            db = sqlite3.connect(place or "", timeout=_BUSY_S, isolation_level=None)
-            # No write-ahead log: it needs shared memory, and homes lie on network file systems.
-            db.execute("pragma journal_mode = delete")
-            db.execute(f"pragma cache_size = -{_CACHE_KIB}")
-            ledger_schema.make(db, str(place))
         except OSError as error:
             raise Failed(
                 f"cannot open the ledger {place}: {error.strerror}", hint="name another by --ledger"
             ) from error
-        except sqlite3.Error as error:
-            raise _unusable(str(place), error) from error
-        ledger = cls(db, str(place))
+        # Without a name SQLite keeps it in a temporary file, and removes that.
+        ledger = cls._connected(str(place or ""), str(place))
         if gpus_per_node is not None:
             ledger._count_gpus(gpus_per_node)
         return ledger
@@ -80,13 +73,23 @@ class Ledger:
         place = pathlib.Path(path).absolute()
         if not place.exists():
             raise NotFound(f"there is no ledger {place}", hint="`ones report --from DUMP --ledger FILE` makes one")
+        return cls._connected(f"{place.as_uri()}?mode=ro", str(place))
+
+    @classmethod
+    def _connected(cls, uri: str, place: str) -> Self:
         try:
-            db = sqlite3.connect(f"{place.as_uri()}?mode=ro", uri=True, timeout=_BUSY_S, isolation_level=None)
-            db.execute(f"pragma cache_size = -{_CACHE_KIB}")
-            ledger_schema.make(db, str(place))
+            # The journal mode is left as it is: a write-ahead log needs shared memory, and homes lie on network file
+            # systems.
+            db = sqlite3.connect(uri, uri=uri.startswith("file:"), timeout=_BUSY_S, isolation_level=None)
         except sqlite3.Error as error:
-            raise _unusable(str(place), error) from error
-        return cls(db, str(place))
+            raise _unusable(place, error) from error
+        try:
+            db.execute(f"pragma cache_size = -{_CACHE_KIB}")
+            ledger_schema.make(db, place)
+        except (sqlite3.Error, Failed) as error:
+            db.close()
+            raise error if isinstance(error, Failed) else _unusable(place, error) from error
+        return cls(db, place)
 
     def close(self) -> None:
         """Ends the connection."""

@@ -13,6 +13,8 @@ import sqlite3
 from ones_slurm.model.errors import Failed
 
 VERSION = 1
+# Tells a ledger from any other SQLite file ("ONEL").
+_MARK = 0x4F4E454C
 TABLES = """
 create table about(key text primary key, value text not null) strict, without rowid;
 create table sources(digest blob primary key, name text not null, lost text not null) strict, without rowid;
@@ -70,10 +72,15 @@ create table points(
 
 
 def make(db: sqlite3.Connection, place: str) -> None:
-    """Makes the tables of a new ledger. Raises `Failed` for one of another version."""
-    found = db.execute("pragma user_version").fetchone()[0]
-    if found == 0:
-        db.executescript(f"begin immediate; {TABLES} pragma user_version = {VERSION}; commit;")
+    """Makes the tables of a new ledger. Raises `Failed` for one of another version, and for what is none."""
+    mark, found = (db.execute(f"pragma {name}").fetchone()[0] for name in ("application_id", "user_version"))
+    (tables,) = db.execute("select count(*) from sqlite_master").fetchone()
+    if tables and mark != _MARK:
+        raise Failed(f"{place} is no ledger", hint="it is left as it is; name another by --ledger")
+    if not tables:
+        db.executescript(
+            f"begin immediate; {TABLES} pragma application_id = {_MARK}; pragma user_version = {VERSION}; commit;"
+        )
     elif found != VERSION:
         raise Failed(
             f"the ledger {place} has version {found}, this program knows {VERSION}",

@@ -9,6 +9,7 @@ from accounting_rows import row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ones_slurm.engine.journal import Journal
 from ones_slurm.model.errors import Failed, NotFound
 from ones_slurm.report.dump import Saved, read_dump
 from ones_slurm.report.figures import job_figures
@@ -261,3 +262,13 @@ def test_a_file_that_is_no_ledger_is_refused(tmp_path):
         Ledger.open(tmp_path / "x")
     with pytest.raises(NotFound, match="no ledger"):
         Ledger.read(tmp_path / "nothing")
+
+
+def test_a_database_of_something_else_is_left_alone(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    with Journal.open(path) as journal:
+        journal.event(1.0, "something")
+    before = path.read_bytes()
+    with pytest.raises(Failed, match="is no ledger"):
+        Ledger.open(path)
+    assert path.read_bytes() == before
