@@ -67,7 +67,10 @@ class Journal:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
-        """A reader, also while the writer lives. Raises `NotFound` when there is no journal."""
+        """A reader, also while the writer lives; of an older journal, a copy in memory that was lifted.
+
+        Raises `NotFound` when there is no journal.
+        """
         place = pathlib.Path(path).absolute()
         if not place.exists():
             raise NotFound(f"there is no journal {place}", hint="onesd writes one in its state_dir")
@@ -83,7 +86,7 @@ class Journal:
             db.close()
             raise NotFound(f"the journal {place} is only being made", hint="ask again in a second")
         schema.check(version, str(place))
-        return cls(db, place)
+        return cls(db if schema.is_present(version) else schema.lifted(db, str(place)), place)
 
     def close(self) -> None:
         """Ends the connection and, for the writer, lets the next one in."""

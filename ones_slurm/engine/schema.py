@@ -61,6 +61,20 @@ def migrate(db: sqlite3.Connection, path: str) -> None:
         db.executescript(f"begin immediate; {script} pragma user_version = {version}; commit;")
 
 
+def is_present(found: int) -> bool:
+    """Whether a journal of this version has all tables that this program reads."""
+    return found == len(VERSIONS)
+
+
+def lifted(db: sqlite3.Connection, path: str) -> sqlite3.Connection:
+    """A copy in memory with the present tables, for a reader; the file keeps its version until `onesd` opens it."""
+    copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    db.backup(copy)
+    db.close()
+    migrate(copy, path)
+    return copy
+
+
 def check(found: int, path: str) -> None:
     """Raises `Failed` when the journal was written by a newer program."""
     if found > len(VERSIONS):

@@ -12,6 +12,7 @@ import textwrap
 import pytest
 from views import job, plan, view
 
+from ones_slurm.engine import schema
 from ones_slurm.engine.journal import Journal, decode_plan, encode_plan
 from ones_slurm.engine.memory import Decision, Memory
 from ones_slurm.engine.records import Run, Tick
@@ -175,6 +176,22 @@ def test_no_journal_a_newer_one_and_no_journal_at_all_are_told_apart(path, tmp_p
     other.write_text("this is no database, but long enough to be looked at" * 100)
     with pytest.raises(Failed, match="cannot use the journal"):
         Journal.open(other)
+
+
+@pytest.mark.parametrize("version", range(1, len(schema.VERSIONS) + 1))
+def test_a_journal_of_any_version_is_read_as_it_is_and_lifted_by_the_writer(path, version):
+    path.parent.mkdir()
+    db = sqlite3.connect(path)
+    for script in schema.VERSIONS[:version]:
+        db.executescript(script)
+    db.execute(f"pragma user_version = {version}")
+    db.execute("insert into events values (7.0, 'a', 'it happened')")
+    db.commit()
+    db.close()
+    for way in (Journal.read, Journal.open):
+        with way(path) as journal:
+            assert [line.reason for line in journal.story("a")] == ["it happened"]
+            assert (journal.points("a"), journal.past(5)) == ([], ())
 
 
 def test_a_full_disk_refuses_the_whole_tick(path):

@@ -189,7 +189,7 @@ def test_what_if_reads_json_of_old_and_new_releases_alike(folder):
 RECORDED = {
     "22.05.8": (5, 6, 2, 3, 4),
     "24.11.5": (3, 5, 6, 1, 1),
-    "26.05.5": (5, 5, 2, 0, 3),
+    "26.05.5": (9, 5, 3, 1, 6),
 }
 
 
