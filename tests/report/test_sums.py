@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -102,3 +103,14 @@ def test_eff_tells_what_a_job_used_and_what_helps():
 def test_eff_of_no_job_is_exit_code_5_and_of_too_many_a_hint():
     assert run("eff", "999", "--from", DUMP).exit_code == 5
     assert run("eff").exit_code == 2
+
+
+def test_the_options_of_the_report_are_these():
+    """A change here is a change for every script that calls us."""
+    context = click.Context(ones)
+    report = ones.get_command(context, "report")
+    found = [max(param.opts, key=len) for param in report.get_params(click.Context(report))]
+    assert set(found) == {
+        "--account", "--allusers", "--by", "--endtime", "--format", "--from", "--help", "--helpformat", "--html",
+        "--journal", "--json", "--jobs", "--ledger", "--parsable", "--partition", "--starttime", "--user",
+    }  # fmt: skip
