@@ -1,7 +1,8 @@
 """`make demo`: six real trainings on a real Slurm, moved while they run, in a cluster that exists for these minutes.
 
 It types the commands that a user would type, as ordinary users of the lab, and at the end checks what it promised:
-somebody was shrunk in place, somebody was requeued larger, and every training is as good as it is at a fixed size.
+somebody was made larger, with another batch, somebody was shrunk in place, and every training is as good as it is at a
+fixed size.
 """
 
 import contextlib
@@ -109,6 +110,11 @@ class Demo:
         """Whether the first training trains on several nodes."""
         return any(row["nodes"] > 1 and row["state"] == "running" and not row["move"] for row in self.rows)
 
+    def why(self, move: MoveRow) -> str:
+        """The line of the move's story that has its reason and the figures behind it."""
+        story = self.lab.run(["ones", "why", move.job_id], user="operator", host="head").stdout.splitlines()
+        return next((line for line in story if "  decision: " in line and move.why in line), "nothing")
+
     def picture(self) -> Group:
         table = Table(title=f"{self.now_s:4.0f} s", title_justify="left", expand=False)
         for name in ("job", "user", "state", "nodes", "batch", "progress", "move", "why"):
@@ -197,23 +203,25 @@ def verdict(demo: Demo) -> None:
     """Says what was promised and raises if it did not happen."""
     moves = [move for move in demo.moves() if move.outcome is Status.DONE and move.kind != "start"]
     shrunk = [move for move in moves if move.kind == "shrink"]
-    grown = [move for move in moves if move.kind == "requeue" and move.to_nodes > move.from_nodes]
+    grown = [move for move in moves if move.to_nodes > move.from_nodes]
     reached, fixed = demo.accuracies(), demo.fixed_size()
-    table = Table("job", "script", "accuracy", "at a fixed size", "sizes", title="What became of them")
+    table = Table("job", "script", "accuracy", "at a fixed size", "nodes (batch)", title="What became of them")
     for job_id, submission in demo.jobs.items():
-        sizes = " → ".join(str(move.to_nodes) for move in moves if move.job_id == job_id)
+        sizes = " → ".join(f"{move.to_nodes} ({move.batch})" for move in moves if move.job_id == job_id)
         table.add_row(
             job_id, submission.script, f"{reached[job_id]:.4f}", f"{fixed[job_id]:.4f}", sizes or "never moved"
         )
     demo.console.print(table)
-    demo.console.print(
-        f"{len(shrunk)} shrinks in place, {len(grown)} requeues at a larger size, {len(moves)} moves in all"
-    )
+    demo.console.print(f"{len(shrunk)} shrinks in place, {len(grown)} growths, {len(moves)} moves in all")
     worse = [job_id for job_id in reached if reached[job_id] < fixed[job_id] - ACCURACY_NOISE]
     if worse:
         raise Failed(f"job {', '.join(worse)} did not reach the accuracy of a fixed size")
     if not shrunk or not grown:
-        raise Failed("nobody was shrunk in place, or nobody was requeued larger", hint="see `ones why JOBID` above")
+        raise Failed("nobody was shrunk in place, or nobody was made larger", hint="see `ones why JOBID` above")
+    if len({move.batch for move in moves}) < 2:
+        raise Failed("nobody got another batch", hint="see `ones why JOBID` above")
+    demo.console.print(f"`ones why {grown[0].job_id}` has the reason of the first growth:")
+    demo.console.print(demo.why(grown[0]), highlight=False, soft_wrap=True)
 
 
 def main() -> int:
