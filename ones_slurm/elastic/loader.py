@@ -1,5 +1,6 @@
 """A data loader whose place in the epoch survives a change of size, whatever its workers have read ahead."""
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -70,23 +71,21 @@ class Loader:
 
     def _planned(self, order: Any) -> Iterator[Any]:
         world = self._world
-        plan = list(
-            sampler.shares(
-                order,
-                position=self.position,
-                batch=self.batch,
-                rank=world.rank,
-                ranks=world.size,
-                weights=self.weights,
-                max_local=self.max_local,
-            )
+        # Worked out as it is needed: the whole plan of a large dataset would take seconds, at each change of size.
+        plan = functools.partial(
+            sampler.shares,
+            order,
+            position=self.position,
+            batch=self.batch,
+            rank=world.rank,
+            ranks=world.size,
+            weights=self.weights,
+            max_local=self.max_local,
         )
         # Workers are seeded from a generator of their own: drawing from torch's would shift the model's random numbers.
         chance = torch.Generator().manual_seed(hash((self._seed, self.epoch, self.position, world.rank)) % 2**63)
-        batches = DataLoader(
-            self._dataset, batch_sampler=[share.indices for share in plan], generator=chance, **self._options
-        )
-        for share, batch in zip(plan, batches, strict=True):
+        batches = DataLoader(self._dataset, batch_sampler=_Indices(plan), generator=chance, **self._options)
+        for share, batch in zip(plan(), batches, strict=True):
             self.drawn = share
             self._drawing(share)
             yield batch
@@ -94,3 +93,13 @@ class Loader:
                 self._between()
             if self._stale:
                 return
+
+
+class _Indices:
+    """What each share reads, for torch's DataLoader, which runs ahead of the shares that are handed out."""
+
+    def __init__(self, plan: Callable[[], Iterator[sampler.Share]]) -> None:
+        self._plan = plan
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return (share.indices for share in self._plan())
