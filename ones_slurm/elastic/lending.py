@@ -77,6 +77,13 @@ def invitation(folder: RunFolder, job_id: str) -> JoinWord | None:
     return read_whole(folder.path / JOINS / f"{job_id}.json", JoinWord)
 
 
+def forget(folder: RunFolder) -> None:
+    """A new run of the base begins: what companions of an earlier one have left here is void."""
+    for name in (COMPANIONS, JOINS):
+        for path in (folder.path / name).glob("*.json"):
+            path.unlink(missing_ok=True)
+
+
 def dismiss(folder: RunFolder) -> None:
     """The base ends, and all its companions with it. Quick, for Slurm may be ending the base."""
     lenders = [word.job_id for word in announced(folder)]

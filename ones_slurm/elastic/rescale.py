@@ -122,7 +122,8 @@ class Rescale:
             missing.remove(node)
         lenders: list[tuple[Announcement | None, tuple[str, ...]]] = [(None, ours)] if ours else []
         for companion in announced(self._folder):
-            lent = tuple(node for node in companion.nodes if node in missing and companion.running is None)
+            ready = companion.running is None and companion.job_id in (self.order.lenders or (companion.job_id,))
+            lent = tuple(node for node in companion.nodes if node in missing and ready)
             for node in lent:
                 missing.remove(node)
             if lent:

@@ -24,7 +24,7 @@ from ones_slurm.elastic.launch import (
     step_environment,
     team_environment,
 )
-from ones_slurm.elastic.lending import Announcement, JoinWord, dismiss, invite, join_command
+from ones_slurm.elastic.lending import Announcement, JoinWord, dismiss, forget, invite, join_command
 from ones_slurm.elastic.link import Link
 from ones_slurm.elastic.pipeline_wish import pipeline_file
 from ones_slurm.elastic.rescale import Recruiter
@@ -132,6 +132,7 @@ class _Run:
         if self._job is not None and (blocks := pipeline_file(self._allocation.comment(), self._job.submit_dir)):
             os.environ["ONES_PIPELINE"] = str(blocks)  # the ranks have this process's environment
         self._folder.prepare()
+        forget(self._folder)
         first = self._first()
         wrapper = Wrapper(
             folder=self._folder,

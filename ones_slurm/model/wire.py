@@ -107,6 +107,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     A `live` order (only to a job whose `Sync` says live) is entered in memory: `go` is True from the beginning, ranks
     on nodes that are not named leave, ranks on the nodes of companions that are named join, and the job's next `Sync`
     with this generation in phase training says that it has happened. Until then nothing may be taken from the job.
+    `lenders` are the companions (their job ids) that lend the nodes among these which are not the job's own.
     """
 
     generation: int
@@ -117,6 +118,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     reason: str = ""
     live: bool = False
+    lenders: tuple[str, ...] = ()
 
 
 class Loan(msgspec.Struct, frozen=True, kw_only=True):

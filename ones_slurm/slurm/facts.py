@@ -93,21 +93,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         if go and self.move.back is not None and self.sync is not None and batch:
             lr_scale *= self.sync.batch / batch or 1.0  # the linear rule backwards: the factor of the batch it had
             batch = self.sync.batch
-        return self.post_order(
-            stage,
-            Order(
-                generation=self.action.generation,
-                kind=str(self.action.__struct_config__.tag),
-                go=go,
-                batch=batch,
-                lr_scale=lr_scale,
-                nodes=self.record.nodes if go else (),
-                reason=self.move.back.reason if self.move.back is not None else self.action.reason,
-            ),
+        order = Order(
+            generation=self.action.generation,
+            kind=str(self.action.__struct_config__.tag),
+            go=go,
+            batch=batch,
+            lr_scale=lr_scale,
+            nodes=self.record.nodes if go else (),
+            reason=self.move.back.reason if self.move.back is not None else self.action.reason,
         )
-
-    def post_order(self, stage: str, order: Order) -> Step:
-        """Tells the wrapper; nothing if it stands already."""
         return Wait(stage) if order == self.standing else PostOrder(stage, order)
 
     def finish_training(self, how: str) -> Finish:

@@ -20,6 +20,7 @@ from ones_slurm.slurm.steps import (
     Finish,
     GiveBack,
     Lend,
+    PostOrder,
     ShrinkTo,
     Step,
     TurnBack,
@@ -55,8 +56,9 @@ def next_live_step(facts: Facts, sync: Sync) -> Step:
     limit_s = facts.limits.start_timeout_s if isinstance(action, Grow) else facts.limits.leave_timeout_s
     if facts.overdue(SWITCHING, limit_s):
         return Finish(FAILED, f"the job did not follow within {limit_s:g} s of its order")
-    nodes = facts.told.nodes if facts.told is not None else _nodes_of(facts, sync)
-    return facts.post_order(SWITCHING, live_order(facts, nodes))
+    if facts.told is not None:
+        return Wait(SWITCHING)  # it was told once and for all; what changes meanwhile, it finds by itself
+    return PostOrder(SWITCHING, live_order(facts, _nodes_of(facts, sync)))
 
 
 def live_order(facts: Facts, nodes: tuple[str, ...]) -> Order:
@@ -71,7 +73,12 @@ def live_order(facts: Facts, nodes: tuple[str, ...]) -> Order:
         nodes=nodes,
         reason=action.reason,
         live=True,
+        lenders=tuple(one.job_id for one in facts.companions if _lends(one, nodes)),
     )
+
+
+def _lends(companion: JobRecord, nodes: tuple[str, ...]) -> bool:
+    return companion.state is JobState.RUNNING and not set(companion.nodes).isdisjoint(nodes)
 
 
 def _nodes_of(facts: Facts, sync: Sync) -> tuple[str, ...]:
@@ -142,7 +149,7 @@ def _lend(facts: Facts, action: Grow, sync: Sync) -> Step:  # noqa: PLR0911  (a 
         return Wait(JOINING)
     held = {name for one in (facts.record, *facts.companions) if _alive(one) for name in one.nodes}
     stays = tuple(name for name in sync.nodes if name in held and name not in lent.nodes)
-    return facts.post_order(SWITCHING, live_order(facts, (*stays, *lent.nodes)))
+    return PostOrder(SWITCHING, live_order(facts, (*stays, *lent.nodes)))
 
 
 def _ask(facts: Facts, action: Grow, sync: Sync) -> Step:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from ones_slurm.elastic.companion import Base, Companion, start_step
-from ones_slurm.elastic.lending import JoinWord, announced, dismiss, invitation, invite, join_command
+from ones_slurm.elastic.lending import JoinWord, announced, dismiss, forget, invitation, invite, join_command
 from ones_slurm.elastic.runfolder import LEFT_CODE, RunFolder
 from ones_slurm.elastic.step import Cause
 from ones_slurm.elastic.submitter import Submitter, outside
@@ -242,6 +242,16 @@ def test_a_base_that_ends_dismisses_all_its_companions(folder, on_path):
     dismiss(folder)
     assert serving.ended() == 0
     assert on_path.called().split()[:2] == ["scancel", "77"]
+
+
+def test_a_base_that_begins_anew_forgets_the_companions_of_its_earlier_run(folder):
+    forget(folder)
+    serving = Serving(folder)
+    until(lambda: serving.word)
+    forget(folder)
+    assert announced(folder) == []
+    serving.companion.on_term()
+    serving.ended()
 
 
 def test_a_folder_of_somebody_else_is_not_entered(tmp_path):

@@ -47,6 +47,8 @@ class LiveWrapper(FakeWrapper):
             self.ordered_s = self.ordered_s or world.now_s
             if world.now_s - self.ordered_s >= self.switch_s:
                 assert set(order.nodes) <= held, f"{order} names nodes that job {self.job_id} cannot have"
+                lenders = [one for one in world.lenders(self.job_id) if set(one.nodes) & set(order.nodes)]
+                assert set(order.lenders) >= {one.job_id for one in lenders}, f"{order} does not say who lends"
                 self.generation, self.batch, self.lr_scale = order.generation, order.batch, order.lr_scale
                 self.ranks_on, self.ordered_s = order.nodes, None
                 self.history.append((self.generation, tuple(sorted(order.nodes)), self.batch))

@@ -126,7 +126,7 @@ class Story:
 
 
 @given(SCRIPT, st.sampled_from([4.0, 1e9]), st.sampled_from([0.0, 5.0]))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_when_it_calms_down_the_job_trains_and_only_useful_companions_are_left(script, patience_s, switch_s):
     story = Story(patience_s, switch_s)
     world = story.world

@@ -49,10 +49,18 @@ class ShownJob:
 class Story:
     """`user` is who runs onesd: the owner of the jobs, or root."""
 
-    def __init__(self, lab, *, nodes=1, user="user1", timeout_s=40.0, options=()):
+    def __init__(self, lab, *, nodes=1, gpus=2, user="user1", timeout_s=40.0, options=()):
         self.lab, self.place = lab, LabPlace(lab, command_client)
         self.slurm, self.board = self.place.client("user1"), Board()
-        sbatch = ["sbatch", "--parsable", "--requeue", f"--nodes={nodes}", "--gpus-per-node=2", "--time=30", *options]
+        sbatch = [
+            "sbatch",
+            "--parsable",
+            "--requeue",
+            f"--nodes={nodes}",
+            f"--gpus-per-node={gpus}",
+            "--time=30",
+            *options,
+        ]
         wish = "--comment=charge:7 ones:nodes=1-4,batch=64-4096"
         self.job_id = lab.run([*sbatch, wish, "--wrap=sleep 600"]).stdout.strip()
         quick = {"save_s": 0.2, "start_s": 0.2, "switch_s": 0.5, "come_up_s": 0.0}
@@ -155,6 +163,15 @@ def test_a_companion_inherits_comes_up_and_is_ended_when_the_ranks_have_left(tel
     story.place.wait(lambda: all(one.state not in (JobState.RUNNING, JobState.ENDING) for one in story.companions))
     assert story.slurm.job(story.job_id).restarts == 0
     assert [nodes for _, nodes, _ in story.wrapper.history][-1] == keep
+
+
+def test_a_job_of_a_part_of_a_node_is_lent_parts_of_nodes(tell):
+    story = tell(gpus=1)
+    assert story.ends(story.grow(nodes=2)).status is Status.DONE
+    (companion,) = story.companions
+    assert (len(companion.nodes), companion.gpus_per_node) == (1, 1)
+    assert set(companion.nodes).isdisjoint(story.slurm.job(story.job_id).nodes)
+    assert story.job.gpus == 2
 
 
 def test_a_companion_ends_with_its_base(tell):
