@@ -183,7 +183,7 @@ class Crew:
             self.cause = self._deaths[0]
         bad = [code for code in codes if code not in (0, LEFT_CODE)]
         if self.cause is not None:
-            return max(bad, default=_KILLED_CODE)
+            return self.cause.code or max(bad, default=_KILLED_CODE)
         if bad and not self._gone:
             return max(bad)  # not one task came to run
         # Of tasks that end with 0, srun says nothing.
