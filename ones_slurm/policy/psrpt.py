@@ -4,6 +4,7 @@ import numpy as np
 
 from ones_slurm.model.cluster import ClusterView
 from ones_slurm.model.plan import Plan
+from ones_slurm.policy.ones.constants import DEFAULTS, Constants
 from ones_slurm.policy.ones.plans import plan_of
 from ones_slurm.policy.ones.rule import psrpt_sizes
 from ones_slurm.policy.ones.situation import situation_of
@@ -14,10 +15,10 @@ class Psrpt:
 
     name = "psrpt"
 
-    def __init__(self, *, history: bool = False) -> None:
-        self._history = history
+    def __init__(self, *, history: bool = False, constants: Constants = DEFAULTS) -> None:
+        self._history, self._constants = history, constants
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Plan:  # noqa: ARG002  (no chance in it)
         """Sizes by the rule, then places."""
-        at = situation_of(view, history=self._history)
+        at = situation_of(view, history=self._history, constants=self._constants)
         return plan_of(view, at, *psrpt_sizes(at)) if at.jobs else Plan()

@@ -137,9 +137,10 @@ def simulate_jobs(
     nodes: Sequence[NodeView],
     *,
     journal: Journal | None = None,
+    decides: Policy | None = None,
     told: Callable[[int], None] | None = None,
 ) -> Result:
-    """As `simulate`, for jobs and nodes that are there already."""
+    """As `simulate`, for jobs and nodes that are there; `decides` is the policy of that name, if not the usual one."""
     whole = setting.whole_nodes
     if policy in WHOLE_NODES_ONLY and not whole:
         raise UsageError(f"policy {policy} counts whole nodes", hint="give --whole-nodes, or strict-fifo or first-fit")
@@ -153,7 +154,7 @@ def simulate_jobs(
     every_s = setting.interval_s if setting.by_clock else 0.0
     outages = _outages(work, setting, nodes)
     cluster = kind(nodes, work, setting.costs, every_s=every_s, outages=outages, **more)
-    chosen = _policy(policy, cluster)
+    chosen = decides or _policy(policy, cluster)
     if journal is not None:
         journal.begin_run(Run(policy=policy, seed=setting.seed, mode="imagined"), cluster.now())
     decisions = run(

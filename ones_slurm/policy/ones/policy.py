@@ -4,6 +4,7 @@ import numpy as np
 
 from ones_slurm.model.cluster import Allocation, ClusterView
 from ones_slurm.model.plan import Plan
+from ones_slurm.policy.ones.constants import DEFAULTS, Constants
 from ones_slurm.policy.ones.evolve import evolve
 from ones_slurm.policy.ones.goodput import Ints
 from ones_slurm.policy.ones.plans import placed, plan_of
@@ -20,12 +21,12 @@ class Ones:
 
     name = "ones"
 
-    def __init__(self, *, history: bool = True, search: bool = True) -> None:
-        self._history, self._search = history, search
+    def __init__(self, *, history: bool = True, search: bool = True, constants: Constants = DEFAULTS) -> None:
+        self._history, self._search, self._constants = history, search, constants
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Plan:
         """Predict, weigh, search, place."""
-        at = situation_of(view, history=self._history)
+        at = situation_of(view, history=self._history, constants=self._constants)
         if not at.jobs:
             return Plan()
         rule = psrpt_sizes(at)

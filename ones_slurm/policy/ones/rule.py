@@ -12,15 +12,13 @@ from ones_slurm.policy.ones.situation import Situation
 from ones_slurm.policy.ones.throughput import Floats
 from ones_slurm.policy.ones.turns import order_of, prices
 
-# A growth must bring the rest of the job below this part of its time, pause included; the less where a pause is long.
-GROW_BELOW, GROW_BELOW_CHEAP, CHEAP_MOVE_S = 0.7, 0.8, 5.0
-# A shrink must halve the priced cost.
-SHRINK_GAIN = 2.0
+# A pause is short up to here (ours).
+CHEAP_MOVE_S = 5.0
 
 
 def grow_below(at: Situation) -> Floats:
     """(J,) the part of its time below which a growth must bring a job."""
-    return np.where(at.move_s > CHEAP_MOVE_S, GROW_BELOW, GROW_BELOW_CHEAP)
+    return np.where(at.move_s > CHEAP_MOVE_S, at.constants.grow_below, at.constants.grow_below_cheap)
 
 
 def psrpt_sizes(at: Situation) -> tuple[Ints, Ints]:
@@ -103,7 +101,7 @@ class _Serving:
         if size > held:
             return size if self._grows(j, new_s, float(self.held_s[j])) else held
         now = (1.0 + self.price[j] * held) * self.held_s[j]
-        return size if now >= SHRINK_GAIN * (1.0 + self.price[j] * size) * new_s else held
+        return size if now >= at.constants.shrink_gain * (1.0 + self.price[j] * size) * new_s else held
 
     def _grows(self, j: int, new_s: float, held_s: float) -> bool:
         return bool(self.at.move_s[j] + new_s < self.below[j] * held_s)

@@ -14,16 +14,13 @@ import numpy as np
 
 from ones_slurm.model.cluster import Allocation
 from ones_slurm.policy.ones.goodput import Ints
-from ones_slurm.policy.ones.rule import SHRINK_GAIN, grow_below
+from ones_slurm.policy.ones.rule import grow_below
 from ones_slurm.policy.ones.situation import Situation
 from ones_slurm.policy.ones.throughput import Floats
 from ones_slurm.policy.ones.turns import importance, order_of, overdue, prices
 
 # Waiting costs as much as running twice as long as at best (ours: the order of what a turn later costs).
 WAITING = 2.0
-# Where the rule has an answer, another one must be better by this part of the job's cost (ours: predictions err by
-# tenths, and without a margin each round finds one more improvement that is none).
-DEPARTURE = 0.3
 # A node more than needed costs a job so much of its time (ours: profiles show 10 to 50 % between one node and two).
 SPLIT = 0.2
 # One switch more on its way, so much (ours: links between racks are commonly shared by some four times as many).
@@ -75,7 +72,7 @@ def options_of(at: Situation, anchor: tuple[Ints, Ints] | None = None) -> Option
     runs = at.held > 0
     smaller = runs[:, None] & (at.units < at.held[:, None])
     pause = np.where(smaller, at.shrink_s[:, None], at.move_s[:, None])
-    inertia = np.where(at.units > at.held[:, None], 1.0 / grow_below(at)[:, None], SHRINK_GAIN)
+    inertia = np.where(at.units > at.held[:, None], 1.0 / grow_below(at)[:, None], at.constants.shrink_gain)
     stays = runs[:, None] & (at.units == at.held[:, None])
     stay_cost = (1.0 + price * at.held) * held_s
     fastest = np.where(at.may, at.pace, 0.0).max(axis=1, initial=0.0)  # of the pools that it may be in
@@ -91,7 +88,10 @@ def options_of(at: Situation, anchor: tuple[Ints, Ints] | None = None) -> Option
         away = stays & ~at_home  # the same size in another pool is a move like any other
         moved = priced * (time_s / at.pace[pool] + pause)
         at_size = np.where(runs[:, None], moved * inertia, moved)
-        here = np.where(at_home, stay_cost[:, None], np.where(away, moved * SHRINK_GAIN, at_size)) / best[:, None]
+        here = (
+            np.where(at_home, stay_cost[:, None], np.where(away, moved * at.constants.shrink_gain, at_size))
+            / best[:, None]
+        )
         columns.append(np.where(at.may[:, pool, None], here, np.inf))
     options = Options(
         cost=np.concatenate(columns, axis=1) * importance(at)[:, None],
@@ -107,7 +107,7 @@ def options_of(at: Situation, anchor: tuple[Ints, Ints] | None = None) -> Option
     if anchor is not None:
         chosen = np.where(at.fixed, 0, options.choice(*anchor))
         kept = cost[every, chosen]
-        depart = np.where(np.isfinite(kept), kept, 0.0) * DEPARTURE
+        depart = np.where(np.isfinite(kept), kept, 0.0) * at.constants.departure
         cost += depart[:, None]
         cost[every, chosen] = kept
         cost[overdue(at) & (chosen > 0), 0] = np.inf
@@ -127,7 +127,7 @@ def placing_cost(at: Situation, options: Options, choice: Ints, allocations: Map
             continue
         share = options.cost[j, option]
         if option == options.held[j] and allocation != job.allocation:
-            total += share * (SHRINK_GAIN - 1.0 + at.move_s[j] * at.held_rate[j] / max(at.left[j], 1e-9))
+            total += share * (at.constants.shrink_gain - 1.0 + at.move_s[j] * at.held_rate[j] / max(at.left[j], 1e-9))
         needed = -(-int(options.units[option]) // at.per_node)
         racks = {at.racks[name] for name, _ in allocation}
         total += share * (SPLIT * max(len(allocation) - needed, 0) + CROSSED * max(len(racks) - 1, 0))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ones_slurm.model.cluster import ClusterView, JobState, JobView, NodeView, Past, Speed
 from ones_slurm.model.pools import fits, kind_of
 from ones_slurm.model.wish import Bounds
+from ones_slurm.policy.ones.constants import DEFAULTS, Constants
 from ones_slurm.policy.ones.facts import Facts, Kind, bounded, credible, facts_of, kinds_of
 from ones_slurm.policy.ones.goodput import (
     MAX_RAMP,
@@ -85,6 +86,7 @@ class Situation:
     weight: Floats  # (J,) how much the site lets it count
     waited_s: Floats  # (J,) without any unit, since it was submitted
     doubt: Floats  # (J,) standard deviation of the logarithm of what is left
+    constants: Constants = DEFAULTS
 
     @property
     def capacity(self) -> int:
@@ -98,7 +100,7 @@ class Situation:
         return self.left / np.where(best > 0.0, best, np.maximum(self.held_rate, 1e-12) / np.maximum(self.held, 1))
 
 
-def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
+def situation_of(view: ClusterView, *, history: bool = True, constants: Constants = DEFAULTS) -> Situation:
     """All that a decision needs, from a view; `history` lets ended jobs of the same kind stand in for measurements."""
     whole = not view.can_reallocate
     per_node = max((node.gpus for node in view.nodes), default=1) or 1
@@ -151,6 +153,7 @@ def situation_of(view: ClusterView, *, history: bool = True) -> Situation:
         weight=np.array([bounded(job.weight, MIN_WEIGHT, MAX_WEIGHT) or 1.0 for job in jobs]),
         waited_s=np.array([_waited_s(job, view.now_s) for job in jobs]),
         doubt=doubt,
+        constants=constants,
     )
 
 

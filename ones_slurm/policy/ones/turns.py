@@ -15,7 +15,6 @@ MAX_WAIT_S = 86400.0
 # length · (1 − (waited / longest)^4): a quarter of the bound changes nothing, 20 h halve it. Ageing in proportion to
 # the wait cost all jobs 2 % of their time on average (ours).
 AGEING = 4.0
-ALPHA = 1.0
 # weight = (1 + place / 3)^-2: the first three jobs decide as much as all behind them (ours; long queues stay finite).
 WEIGHT_PLACES = 3.0
 # Middles of eight equally likely parts of a normal distribution: draws that are the same for all and at every decision.
@@ -33,12 +32,12 @@ def order_of(at: Situation) -> Ints:
     return np.argsort(_keys(at), kind="stable")
 
 
-def prices(at: Situation, order: Ints, alpha: float = ALPHA) -> Floats:
+def prices(at: Situation, order: Ints) -> Floats:
     """(J,) what a second on one unit costs a job in the waiting of those behind it, by their weights over its own."""
     price = np.empty(len(order))
     weight = at.weight[order]
     behind = weight[::-1].cumsum()[::-1] - weight
-    price[order] = alpha * behind / weight / max(at.capacity, 1)
+    price[order] = at.constants.alpha * behind / weight / max(at.capacity, 1)
     return price
 
 
