@@ -259,6 +259,8 @@ class Job:
             try:
                 with self._gauge.backward(share, held=self._net is not None and self._net.parallel):
                     weighted.backward()  # type: ignore[no-untyped-call]
+                if share.last:
+                    self._await_gradients()
             except RuntimeError as error:
                 if not self._rescue(error):
                     raise
@@ -268,6 +270,15 @@ class Job:
         if share.last:
             self._advance(share, loss)
         return True
+
+    def _await_gradients(self) -> None:
+        """On a GPU a collective has only been queued when `backward` returns, and one that is aborted leaves rubbish
+        that the optimizer would take for gradients: so they are waited for, and doubted when the world broke meanwhile.
+        """
+        if self._live is not None and self.world.size > 1 and self.device.type == "cuda":
+            torch.cuda.current_stream().synchronize()
+            if self._live.broken:
+                raise RuntimeError("NCCL: the world broke before the gradients were there")
 
     def _rescue(self, error: RuntimeError) -> bool:
         """Whether this failure is the world's and not the script's; then the step is void, and the script goes on."""

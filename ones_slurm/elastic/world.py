@@ -81,6 +81,9 @@ def _join(env: Mapping[str, str]) -> World:
             torch.cuda.set_device(local_rank)
         backend = backend_for(local_size)
         held = "ONES_STORE" in env
+        if held:
+            # torch's own watchdog would end this process when a peer dies; the pulse aborts the group instead.
+            os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
         store = _store(rank, size, env) if held or size > 1 else None
         joining = env.get("ONES_JOINING")
         if store is not None and not joining:
