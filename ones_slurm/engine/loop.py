@@ -9,6 +9,7 @@ import msgspec
 
 from ones_slurm.engine.guard import GuardedCluster, GuardedPolicy, InvariantError, check_actions
 from ones_slurm.engine.journal import Journal
+from ones_slurm.engine.ladder import Laddered
 from ones_slurm.engine.memory import Decision
 from ones_slurm.engine.reconcile import reconcile
 from ones_slurm.engine.records import Tick
@@ -53,7 +54,7 @@ class Engine:
 
     def __init__(self, cluster: Cluster, policy: Policy, journal: Journal, settings: EngineSettings, seed: int) -> None:
         self._cluster = GuardedCluster(cluster)
-        self._policy = GuardedPolicy(policy)
+        self._policy = Laddered(GuardedPolicy(policy))
         self._journal = journal
         self._settings = settings
         self._seed = seed

@@ -12,6 +12,7 @@ from ones_slurm.engine.claims import Claims
 from ones_slurm.engine.keep import choose_keep
 from ones_slurm.engine.memory import Decision, Memory
 from ones_slurm.engine.rearrange import rearrange
+from ones_slurm.model.adoption import Rung
 from ones_slurm.model.cluster import ClusterView, JobState, JobView
 from ones_slurm.model.plan import Action, Grow, Plan, Rebatch, Requeue, Shrink, Start, Target
 from ones_slurm.model.settings import Engine as EngineSettings
@@ -41,6 +42,7 @@ class _Tick:
     ) -> None:
         self.view, self.requested, self.settings = view, requested, settings
         self.targets = {target.job_id: target for target in plan.targets}
+        self.advice = {target.job_id: target for target in plan.advice}
         self.usable = {node.name for node in view.nodes if node.usable}
         self.moved_s = self._last_moves(memory)
         self.sized = {job.job_id: memory.sized[job.job_id] for job in view.jobs if _keeps_size(job, memory)}
@@ -60,7 +62,8 @@ class _Tick:
             if target is not None and not obstacle:
                 movable.append((job, target))
             elif target is not None or job.wish is not None or job.why_rigid:
-                self._leave(job, obstacle or "the policy has no opinion on it", target)
+                advice = self.advice.get(job.job_id) if job.rung is Rung.ADVISE else None
+                self._leave(job, obstacle or "the policy has no opinion on it", target or advice)
         for consider in (self._start, self._shrink, self._grow, self._rebatch):
             for job, target in movable:
                 if job.job_id not in self.decisions:
@@ -103,7 +106,7 @@ class _Tick:
         else:
             self._leave(job, "could be smaller, but neither a shrink nor a requeue is allowed here", target)
             return
-        if self.moves_left and not self.claims.give_up(set(job.nodes) - set(keep)):
+        if self.moves_left and not self.view.draining and not self.claims.give_up(set(job.nodes) - set(keep)):
             self._leave(job, "could be smaller, but nobody needs the nodes yet", target)
         else:
             self._act(job, target, way)
@@ -173,6 +176,7 @@ class _Tick:
             (job.job_id in self.requested, "a move is under way"),
             (not job.elastic, job.why_rigid or "is not elastic now"),
             (not pending and not running, f"is {job.state}"),
+            (job.rung is not Rung.ACT, _advised(job, self.advice.get(job.job_id))),
             (pending and job.held, "is held, or waits for something else than nodes"),
             (running and self._moved_lately(job), f"was moved less than {self.settings.min_move_gap_s:g} s ago"),
         )
@@ -210,6 +214,14 @@ class _Tick:
 
     def _larger(self, job: JobView, target: Target) -> Grow | Requeue:
         return Grow(**_change(job, target)) if job.can_grow else self._requeue(job, target)
+
+
+def _advised(job: JobView, advice: Target | None) -> str:
+    """What is said of a job that may not be moved now; what a job is only observed for is not for its user."""
+    if job.rung is not Rung.ADVISE or advice is None:
+        return f"is at {job.rung} ({job.why_rung})"
+    size = f"{advice.nodes} nodes" + (f", batch {advice.batch}" if advice.batch else "")
+    return f"advice: {size}: {advice.reason}; is at advise ({job.why_rung})"
 
 
 def _keeps_size(job: JobView, memory: Memory) -> bool:

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from ones_slurm.engine.journal import Journal, decode_plan, encode_plan
+from ones_slurm.engine.ladder import Laddered
 from ones_slurm.model.plan import Plan
 from ones_slurm.model.sockets import Policy
 
@@ -28,9 +29,11 @@ def replay(journal: Journal, policy_named: Callable[[str], Policy]) -> tuple[int
     policies: dict[str, Policy] = {}
     ticks = 0
     for recorded in journal.recorded_ticks():
-        policy = policies.setdefault(recorded.policy, policy_named(recorded.policy))
+        policy = policies.setdefault(recorded.policy, Laddered(policy_named(recorded.policy)))
         plan = policy.decide(recorded.view, chance(recorded.seed, recorded.tick))
         ticks += 1
-        if encode_plan(plan) != recorded.plan:
-            return ticks, Difference(tick=recorded.tick, recorded=decode_plan(recorded.plan), replayed=plan)
+        # Written anew, for an older journal's plan lacks the fields that came later.
+        there = decode_plan(recorded.plan)
+        if encode_plan(plan) != encode_plan(there):
+            return ticks, Difference(tick=recorded.tick, recorded=there, replayed=plan)
     return ticks, None

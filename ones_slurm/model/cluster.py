@@ -4,6 +4,7 @@ import enum
 
 import msgspec
 
+from ones_slurm.model.adoption import Rung
 from ones_slurm.model.wire import Lent, Pipeline, Progress
 from ones_slurm.model.wish import Wish
 
@@ -89,6 +90,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     `idle` are nodes of a live job on which it does not train any more (a rank died there, say).
     `recipe` names what the user runs (script and arguments); jobs of one user with equal ones will behave alike.
     `weight` is how much the site lets it count against others, by its user and account.
+    `rung` is how far the co-scheduler may go with it at this moment, `why_rung` why it may not go further; only at
+    `act` is it moved.
     `pipeline` is the table of a pipeline job, whose sizes are whole replicas (the wish has their `devices`).
     """
 
@@ -127,6 +130,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     can_grow: bool = False
     lent: tuple[Lent, ...] = ()
     idle: tuple[str, ...] = ()
+    rung: Rung = Rung.ACT
+    why_rung: str = ""
 
     @property
     def gpus(self) -> int:
@@ -142,6 +147,7 @@ class ClusterView(msgspec.Struct, frozen=True):
     `can_reallocate` says that any job can be put on any GPUs, also on some of a node's; plans then give allocations.
     `pause_s` is how long a job does not train when it is moved here; `pauses` has the same for single kinds of move
     (requeue, shrink, rebatch) where they are known. `past` is what is known of ended jobs, the oldest first.
+    `draining`: nodes on loan are to be given back, and nothing else is to be done.
     """
 
     now_s: float
@@ -153,6 +159,7 @@ class ClusterView(msgspec.Struct, frozen=True):
     pause_s: float = 30.0
     pauses: dict[str, float] = {}
     past: tuple[Past, ...] = ()
+    draining: bool = False
 
     def free_nodes(self) -> tuple[NodeView, ...]:
         """Usable nodes that no job holds."""

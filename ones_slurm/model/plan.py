@@ -26,9 +26,13 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """One target for every elastic job that the policy has an opinion on; other jobs stay as they are."""
+    """One target for every elastic job that the policy has an opinion on; other jobs stay as they are.
+
+    `advice` are targets of jobs that may not be moved now: they are shown, and never acted on.
+    """
 
     targets: tuple[Target, ...] = ()
+    advice: tuple[Target, ...] = ()
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 import toml
 
+from ones_slurm.model.adoption import Adoption
 from ones_slurm.model.errors import UsageError
 
 # Beside slurm.conf, which every site already spreads over all its hosts.
@@ -141,6 +142,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     engine: Engine = Engine()
     costs: Costs = Costs()
     policy: PolicyChoice = PolicyChoice()
+    adoption: Adoption = Adoption()
     daemon: Daemon = Daemon()
 
 
@@ -151,6 +153,7 @@ _TABLES: dict[str, type] = {
     "engine": Engine,
     "costs": Costs,
     "policy": PolicyChoice,
+    "adoption": Adoption,
     "daemon": Daemon,
 }
 

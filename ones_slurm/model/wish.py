@@ -72,6 +72,24 @@ class Wish(msgspec.Struct, frozen=True):
             )
         return Bounds(max(low, 1), high)
 
+    def at_least(self, nodes: int, asked_nodes: int, gpus_per_node: int) -> "Wish":
+        """The wish with its lower end raised to that many nodes, or to its upper end where that is less.
+
+        Raises `UsageError` as `node_bounds` does.
+        """
+        bounds, per_node = self.node_bounds(asked_nodes, gpus_per_node), max(gpus_per_node, 1)
+        if nodes <= bounds.low:
+            return self
+        if self.replicas is not None and self.devices:
+            beside = max(per_node // self.devices, 1)
+            low = min(-(-nodes // bounds.step) * beside, self.replicas.high)
+            return msgspec.structs.replace(self, replicas=msgspec.structs.replace(self.replicas, low=low))
+        least = min(nodes, bounds.high)
+        if self.gpus is not None:
+            raised = msgspec.structs.replace(self.gpus, low=least * per_node)
+            return msgspec.structs.replace(self, gpus=raised)
+        return msgspec.structs.replace(self, nodes=msgspec.structs.replace(bounds, low=least))
+
     def _replica_nodes(self, replicas: Bounds, per_node: int) -> Bounds:
         """A replica takes as few nodes as possible: some whole ones, or with others a part of one."""
         if self.devices % per_node and per_node % self.devices:
