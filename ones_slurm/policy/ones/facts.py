@@ -151,4 +151,4 @@ def _work(progress: Progress) -> tuple[float, float | None]:
     """(done, left). Who trains on beyond its own total has told a wrong one, so that what is left is not known."""
     done = min(float(progress.samples), MAX_SAMPLES)
     total = bounded(progress.total_samples, 1.0, MAX_SAMPLES)
-    return done, total - done if total is not None and total > done else None
+    return done, max(total - done, 1.0) if total is not None and total >= done else None  # at its total it is ending

@@ -135,3 +135,9 @@ def test_another_batch_on_the_same_nodes_must_pay_for_its_pause(left, pays):
     target = decide(Ones(), cluster(4, alone, pause_s=30.0, pauses={"rebatch": 10.0}))["a"]
     assert target.nodes == 4
     assert (target.batch > 64) == pays, "ten seconds are too much for a job that ends in six"
+
+
+@both
+def test_a_job_that_has_come_to_its_total_is_ending_and_not_moved_any_more(policy):
+    seen = cluster(4, job("a", 0, done=100_000, total=100_000, start_s=9_900.0))
+    assert decide(policy, seen)["a"].nodes == 1
