@@ -147,6 +147,8 @@ class Service:
         self._journal.begin_run(
             Run(policy=name, seed=seed, version=__version__, site=self._site.name, mode=mode), time.time()
         )
+        if self._site.moves.companions == "daemon" and self._owner is None and os.getuid() != 0:
+            log.warning("companions are submitted for this user's own jobs only: sbatch --uid is root's alone")
         cluster: Cluster = LiveCluster(
             client,
             self._board,

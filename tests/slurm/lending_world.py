@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ones_slurm.model.companion import companion_of
 from ones_slurm.model.settings import Moves, Site
-from ones_slurm.model.wire import Lent, Phase, Sync
+from ones_slurm.model.wire import Declined, Lent, Phase, Sync
 from ones_slurm.slurm.lenders import OwnSubmission, Request
 
 
@@ -45,7 +45,9 @@ class LiveWrapper(FakeWrapper):
             super().live(world, board)
         elif not self.frozen:
             self.ordered_s = self.ordered_s or world.now_s
-            if world.now_s - self.ordered_s >= self.switch_s:
+            if world.rough and not set(order.nodes) <= held:
+                self.declined = Declined(order.generation, "a companion has died")
+            elif world.now_s - self.ordered_s >= self.switch_s:
                 assert set(order.nodes) <= held, f"{order} names nodes that job {self.job_id} cannot have"
                 lenders = [one for one in world.lenders(self.job_id) if set(one.nodes) & set(order.nodes)]
                 assert set(order.lenders) >= {one.job_id for one in lenders}, f"{order} does not say who lends"
