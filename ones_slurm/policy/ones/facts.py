@@ -11,7 +11,7 @@ from ones_slurm.model.wire import Progress
 from ones_slurm.policy.sizes import base_batch
 
 # Beyond these a figure is a fault or a lie, and is passed over (ours).
-MAX_STEP_S = 1e5
+MIN_STEP_S, MAX_STEP_S = 1e-7, 1e5
 MAX_GPUS = 1 << 20
 MAX_SAMPLES = 1e18
 MAX_BATCH = 2.0**30
@@ -108,7 +108,7 @@ def _is_credible(speed: Speed) -> bool:
     times = math.isfinite(speed.step_s) and math.isfinite(speed.sync_s)
     return (
         times
-        and 1e-7 <= speed.step_s <= MAX_STEP_S
+        and MIN_STEP_S <= speed.step_s <= MAX_STEP_S
         and 0.0 <= speed.sync_s < speed.step_s
         and 1 <= speed.nodes <= speed.gpus <= MAX_GPUS
         and 1 <= speed.local_batch <= MAX_BATCH

@@ -10,7 +10,7 @@ import statistics
 import numpy as np
 
 from ones_slurm.model.wire import Pipeline
-from ones_slurm.policy.ones.facts import MAX_STEP_S, Facts
+from ones_slurm.policy.ones.facts import MAX_STEP_S, MIN_STEP_S, Facts
 from ones_slurm.policy.ones.goodput import BATCHES, Sizes, learning
 from ones_slurm.policy.ones.throughput import Floats
 
@@ -51,7 +51,7 @@ def pipeline_now(facts: Facts, pipeline: Pipeline, gpus: int, batch: int) -> flo
 
 def steps_s(pipeline: Pipeline, counts: Floats) -> Floats:
     """Seconds of a step with so many micro-batches: as searched, in a straight line between and beyond that."""
-    known = {count: s for count, s in pipeline.steps if count > 0 and math.isfinite(s) and 0.0 < s <= MAX_STEP_S}
+    known = {count: s for count, s in pipeline.steps if count > 0 and MIN_STEP_S <= s <= MAX_STEP_S}
     if not known:
         return np.full(len(counts), MAX_STEP_S)
     x = np.array(sorted(known), float)
