@@ -90,6 +90,8 @@ def _devices(pipeline: str | None) -> str | None:
 
 def _wish(comment: str, options: dict[str, str | None]) -> tuple[Wish, str]:
     """The wish, and the comment with it: the user's own words stay as they are."""
+    import msgspec
+
     from ones_slurm.model.errors import UsageError
     from ones_slurm.model.wish import format_wish, parse_wish
 
@@ -100,6 +102,9 @@ def _wish(comment: str, options: dict[str, str | None]) -> tuple[Wish, str]:
             raise UsageError(
                 f"the wish is given twice: as {given[0]} and in the comment {comment!r}", hint="leave one of them out"
             )
+        if in_comment.pipeline and not in_comment.devices:
+            devices = int(_devices(in_comment.pipeline) or 0)
+            in_comment = msgspec.structs.replace(in_comment, devices=devices)
         return in_comment, comment
     wish = parse_wish(f"ones:{','.join(given)}") if given else None
     if wish is None:

@@ -63,6 +63,8 @@ def test_a_pipeline_is_submitted_at_its_fewest_replicas_and_with_its_devices(lab
     assert done.returncode == 0, done.stderr
     assert " ones:pipeline=p.json,devices=4,replicas=1-1,batch=64-128 " in done.stdout
     assert done.stdout.endswith(" --nodes=2 train.sh\n"), "two nodes with two GPUs each are one replica"
+    by_hand = ones(lab, "submit", "--dry-run", "--comment=ones:pipeline=p.json,replicas=1", "train.sh")
+    assert by_hand.stdout.endswith(" --nodes=2 train.sh\n"), by_hand.stderr
 
 
 @pytest.mark.parametrize(
