@@ -24,14 +24,14 @@ def lab():
     if absent := packages.missing():
         pytest.skip(f"a lab needs packages: {' '.join(absent)}")
     preempting = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
-    spec = LabSpec(name=f"hist-{os.getpid()}", nodes=10, gpus_per_node=GPUS_PER_NODE, slurm_conf=preempting)
+    spec = LabSpec(name=f"hist-{os.getpid()}", nodes=13, gpus_per_node=GPUS_PER_NODE, slurm_conf=preempting)
     with Lab(spec) as running:
         running.run(["scontrol", "update", "PartitionName=other", "PriorityTier=10"], user="root", host="head")
         yield running
 
 
 class Watch(threading.Thread):
-    """Looks at squeue once a second and adds up the GPUs of each job; all jobs here take whole nodes.
+    """Looks at squeue twice a second and adds up the GPUs of each job; all jobs here take whole nodes.
 
     `unsure` is what the looks leave open where the machine was too busy for one each second: GPUs that came or went
     between two looks, times the time beyond a second between these.
@@ -56,7 +56,7 @@ class Watch(threading.Thread):
             changed = sum(abs(held.get(job, 0) - now_held.get(job, 0)) for job in held | now_held)
             self.unsure += changed * max(now_s - at_s - 1.0, 0.0)
             held, at_s = now_held, now_s
-            self.over.wait(max(1.0 - (time.time() - began_s), 0.05))
+            self.over.wait(max(0.5 - (time.time() - began_s), 0.05))
 
     def until(self, what, *jobs, within_s=150):
         """Waits until every one of these jobs is in that state, or is gone (None)."""
@@ -90,15 +90,15 @@ def ends(job):
 
 
 def test_the_report_adds_up_to_what_squeue_showed(lab):
-    late = submitted(lab, "-N2", "-t1")
-    resized = submitted(lab, "-N2")
-    requeued = submitted(lab, "-N1", "--requeue")
-    broken = submitted(lab, "-N1", "--no-requeue", "-w", "c9")
-    preempted = submitted(lab, "-N1", "--requeue", "-w", "c10")
-    base = submitted(lab, "-N1", "--comment=ones:nodes=1-2", user="user2")
     watch = Watch(lab)
     watch.start()
     try:
+        late = submitted(lab, "-N2", "-t1")
+        resized = submitted(lab, "-N2")
+        requeued = submitted(lab, "-N1", "--requeue")
+        broken = submitted(lab, "-N1", "--no-requeue", "-w", "c9")
+        preempted = submitted(lab, "-N1", "--requeue", "-w", "c10")
+        base = submitted(lab, "-N4", "--comment=ones:nodes=4-5", user="user2")
         watch.until("R", late, resized, requeued, broken, preempted, base)
         array = submitted(lab, "--array=1-2%1", "-N1", seconds=8)
         hopeless = submitted(lab, "-N10")
@@ -140,9 +140,9 @@ def test_the_report_adds_up_to_what_squeue_showed(lab):
     assert {f"{array}_1", f"{array}_2", f"{het}+0", f"{het}+1"} <= jobs.keys()
     assert companion not in jobs, "a companion is a part of its base"
     assert [(segment["nodes"], segment["companions"]) for segment in jobs[base]["segments"]] == [
-        (1, ""),
-        (2, companion),
-        (1, ""),
+        (4, ""),
+        (5, companion),
+        (4, ""),
     ]
     page = lab.run([*ONES, "eff", late], user="root", host="head").stdout
     assert "state         TIMEOUT" in page
