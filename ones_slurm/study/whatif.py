@@ -140,7 +140,10 @@ def _wish(  # noqa: PLR0911  (a list of rules, read from the top)
     except UsageError:
         return None, "its wish cannot be read"
     if wish is not None:
-        bounds = wish.node_bounds(len(held), held[0])
+        try:
+            bounds = wish.node_bounds(len(held), held[0])
+        except UsageError:
+            return None, "its wish cannot be met on its nodes"
         return Wish(nodes=bounds, gpus=Bounds(bounds.low * held[0], bounds.high * held[0]), batch=wish.batch), WISHED
     if assume <= 1:
         return None, "it has no wish"

@@ -130,6 +130,13 @@ def test_what_if_says_what_it_found_and_what_it_assumed(folder):
     assert "Assumed: on n times as many GPUs a job is n^0.8 times as fast." in out
 
 
+@pytest.mark.parametrize("wish", ["ones:gpus=2-3", "ones:pipeline=p.json,devices=3,replicas=1-2"])
+def test_what_if_keeps_a_job_at_its_size_whose_wish_no_whole_nodes_can_meet(folder, wish):
+    (folder / "odd.txt").write_text(re.sub(r"ones:[^|]*", wish, SACCT))
+    out = called("sim", "whatif", "--from", "odd.txt", "-P", "slurm").stdout
+    assert "Kept at their size: 1 jobs, because its wish cannot be met on its nodes" in out
+
+
 def test_what_if_adds_up_the_gpus_of_jobs_that_shared_a_node(folder):
     """Two GPUs and one at the same time, then another job on two."""
     line = "{0}|ada|acc|gpu|x|COMPLETED|{1}|{1}|{1}|{2}|c1|1|2|cpu=2,gres/gpu={3},node=1|01:00:00|||{0}|0:0"
