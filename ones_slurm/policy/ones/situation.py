@@ -5,15 +5,13 @@ A *unit* is what is handed out: a GPU where single ones can be given, else a who
 
 import dataclasses
 import functools
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ones_slurm.model.cluster import ClusterView, JobState, JobView, NodeView, Past, Speed
-from ones_slurm.model.pools import fits, kind_of
+from ones_slurm.model.cluster import ClusterView, JobState, JobView, Past, Speed
 from ones_slurm.model.wish import Bounds
 from ones_slurm.policy.ones.constants import DEFAULTS, Constants
 from ones_slurm.policy.ones.facts import Facts, Kind, bounded, credible, facts_of, kinds_of
@@ -30,6 +28,7 @@ from ones_slurm.policy.ones.goodput import (
 from ones_slurm.policy.ones.network import network_of
 from ones_slurm.policy.ones.pipelined import pipeline_curve, pipeline_now
 from ones_slurm.policy.ones.progress import curve_of, fit_predictor
+from ones_slurm.policy.ones.rooms import pools_of, room_of
 from ones_slurm.policy.ones.throughput import Floats, Network, fit_speeds
 from ones_slurm.policy.sizes import claims_nodes, size_bounds
 
@@ -104,10 +103,10 @@ def situation_of(view: ClusterView, *, history: bool = True, constants: Constant
     """All that a decision needs, from a view; `history` lets ended jobs of the same kind stand in for measurements."""
     whole = not view.can_reallocate
     per_node = max((node.gpus for node in view.nodes), default=1) or 1
-    room = _room(view)
+    room = room_of(view)
     usable = {node.name for node in view.nodes if node.usable}
     jobs = tuple(job for job in view.jobs if job.elastic and claims_nodes(job))
-    pools, may, held_in, nodes_of = _pools(room, jobs, by_type=not whole)
+    pools, may, held_in, nodes_of = pools_of(room, jobs, by_type=not whole)
     capacity = int(max(pools.sum(), 1))
     bounds = [_bounds(job, view, capacity) for job in jobs]
     held = held_in.sum(axis=1)
@@ -119,7 +118,8 @@ def situation_of(view: ClusterView, *, history: bool = True, constants: Constant
     rows = [_row(job, frame, int(held[j]), bounds[j], kinds.get((job.user, job.recipe))) for j, job in enumerate(jobs)]
     shape = (len(jobs), len(units))
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * 9
-    goodput, allowed, batch = (np.array(columns[at]).reshape(shape) for at in range(3))
+    goodput, batch = (np.array(columns[at]).reshape(shape) for at in (0, 2))
+    allowed = _allowed(np.array(units), jobs, bounds, np.array(columns[1]), whole=whole)
     allowed = useful(np.where(allowed, goodput, 0.0))
     left, rate, now, known, base, doubt = (np.array(columns[at]) for at in range(3, 9))
     pace = _paces(view, nodes_of, frame.network)
@@ -173,17 +173,15 @@ class _Frame(NamedTuple):
 
 def _row(
     job: JobView, frame: _Frame, held: int, bounds: Bounds, kind: Kind | None
-) -> tuple[Floats, Bools, Floats, float, float, float, bool, float, float]:
-    """(goodput, allowed, batch) by size, what is left, goodput at the held size and with the batch in force there,
-    known, base batch, doubt."""
+) -> tuple[Floats, float, Floats, float, float, float, bool, float, float]:
+    """Goodput by size, the most GPUs for now, batch by size, what is left, goodput at the held size and with the batch
+    in force there, known, base batch, doubt."""
     units, per_node, past_jobs, _ = frame
     facts = facts_of(job, kind)
     past = kind.speeds if kind is not None else ()
     sizes = _sizes(units, max(job.gpus_per_node, 1), per_node)
     # at least the smallest size that it allows, or it would never start
     first = max(per_node, sizes[0][0] * max(bounds.low, 1))
-    counts = np.array(units)
-    allowed = (counts >= bounds.low) & (counts <= bounds.high) & ((counts - bounds.low) % bounds.step == 0)
     at = units.index(held) if held else 0
     speeds = facts.speeds or _from_progress(job, facts)
     if job.pipeline is not None and job.pipeline.steps:
@@ -192,24 +190,21 @@ def _row(
         most = max(MAX_RAMP * max((speed.gpus for speed in facts.speeds), default=0), first)
         left, doubt = _left(job, facts, past_jobs, float(goodput.max(initial=0.0)))
         rate = max(float(goodput[at]), LEAST_RATE) if held else 0.0
-        allowed &= np.array(sizes[0]) <= most
-        return goodput, allowed, batch, left, rate, now, True, facts.limits.base, doubt
+        return goodput, float(most), batch, left, rate, now, True, facts.limits.base, doubt
     if not speeds and not past:
         goodput, batch = unknown_curve(sizes), np.full(len(units), float(job.batch))
-        allowed &= np.array(sizes[0]) <= first
         left = max(UNKNOWN_S, _served_gpu_s(job))
         rate = goodput[at] if held else 0.0
-        return goodput, allowed, batch, left, rate, rate, False, facts.limits.base, 0.0
+        return goodput, float(first), batch, left, rate, rate, False, facts.limits.base, 0.0
     model = fit_speeds(speeds, past, frame.network)
     most = max(MAX_RAMP * model.most_gpus, first)
     goodput, batch = known_curve(facts, model, sizes)
-    allowed &= np.array(sizes[0]) <= most
     left, doubt = _left(job, facts, past_jobs, float(goodput.max(initial=0.0)))
     rate = max(float(goodput[at]), LEAST_RATE) if held else 0.0
     now = rate
     if held and job.batch and not per_node:  # elsewhere another batch is no move of its own
         now = goodput_now(facts, model, (sizes[0][at], sizes[1][at]), float(job.batch))
-    return goodput, allowed, batch, left, rate, now, True, facts.limits.base, doubt
+    return goodput, float(most), batch, left, rate, now, True, facts.limits.base, doubt
 
 
 def _left(job: JobView, facts: Facts, past: tuple[Past, ...], fastest: float) -> tuple[float, float]:
@@ -233,50 +228,6 @@ def _from_progress(job: JobView, facts: Facts) -> tuple[Speed, ...]:
     return credible((Speed(max(len(job.nodes), 1), gpus, local, batch / rate, 0.0),))
 
 
-def _room(view: ClusterView) -> list[tuple[NodeView, int]]:
-    """Usable nodes and the units of each that no rigid job holds."""
-    rigid = [job for job in view.jobs if not job.elastic]
-    if not view.can_reallocate:
-        taken = {name for job in rigid for name in job.nodes}
-        return [(node, 1) for node in view.nodes if node.usable and node.name not in taken]
-    held: Counter[str] = Counter()
-    for job in rigid:
-        held.update(dict(job.allocation))
-    return [(node, max(node.gpus - held[node.name], 0)) for node in view.nodes if node.usable]
-
-
-def _pools(
-    room: Sequence[tuple[NodeView, int]], jobs: Sequence[JobView], *, by_type: bool
-) -> tuple[Ints, Bools, Ints, tuple[frozenset[str], ...]]:
-    """Kinds of nodes, each a pool: (units, where jobs may run, what they hold there, the nodes' names).
-
-    `by_type` keeps GPU types apart; a batch system that hands out whole nodes of a partition mixes them.
-    """
-    kind = {node.name: (*kind_of(node), node.gpu_type if by_type else "") for node, _ in room}
-    kinds = sorted(set(kind.values()))
-    pool_of = {name: kinds.index(each) for name, each in kind.items()}
-    pools = np.zeros(max(len(kinds), 1), int)
-    for node, units in room:
-        pools[pool_of[node.name]] += units
-    held_in = np.zeros((len(jobs), len(pools)), int)
-    allowed: dict[tuple[str, int], list[bool]] = {}
-    for j, job in enumerate(jobs):
-        for name, gpus in job.allocation or ((name, 1) for name in job.nodes):
-            if name in pool_of:
-                held_in[j, pool_of[name]] += gpus
-        key = (job.partition, job.gpus_per_node)
-        if key not in allowed:
-            allowed[key] = [fits(job.partition, job.gpus_per_node, (parts, gpus)) for parts, gpus, _ in kinds] or [
-                False
-            ]
-    may = np.array([allowed[job.partition, job.gpus_per_node] for job in jobs], bool).reshape(len(jobs), len(pools))
-    for j, job in enumerate(jobs):
-        if job.move is not None:  # the nodes that it is on its way to count as its own
-            held_in[j, int(np.argmax(np.where(may[j], pools, -1)))] += max(job.move.nodes - int(held_in[j].sum()), 0)
-    nodes_of = tuple(frozenset(name for name, at in pool_of.items() if at == p) for p in range(len(pools)))
-    return pools, may | (held_in > 0), held_in, nodes_of
-
-
 def _paces(view: ClusterView, nodes_of: Sequence[frozenset[str]], network: Network) -> Floats:
     """(P,) where a pool holds GPUs of one type; pools of mixed ones count as average."""
     types = {node.name: node.gpu_type for node in view.nodes}
@@ -291,6 +242,16 @@ def _bounds(job: JobView, view: ClusterView, capacity: int) -> Bounds:
     if job.wish is None or job.wish.gpus is None:
         return Bounds(job.asked_gpus or 1, job.asked_gpus or 1)
     return Bounds(job.wish.gpus.low, min(job.wish.gpus.high, capacity))
+
+
+def _allowed(units: Ints, jobs: Sequence[JobView], bounds: Sequence[Bounds], most: Floats, *, whole: bool) -> Bools:
+    """(J, S) sizes within the bounds of each job and up to the most GPUs that it may have for now."""
+    if not jobs:
+        return np.zeros((0, len(units)), bool)
+    low, high, step = np.array([(one.low, one.high, one.step) for one in bounds]).T[:, :, None]
+    each = np.array([max(job.gpus_per_node, 1) if whole else 1 for job in jobs])[:, None]
+    within: Bools = (units >= low) & (units <= high) & ((units - low) % step == 0) & (units * each <= most[:, None])
+    return within
 
 
 def _marks(bounds: Bounds) -> set[int]:
