@@ -11,6 +11,7 @@ from ones_slurm.model.settings import DEFAULT_PATH
 # One file each in this folder; a name here is a module that exports `command`.
 SUBCOMMANDS = (
     "agent",
+    "ctl",
     "doctor",
     "eff",
     "info",

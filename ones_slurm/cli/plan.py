@@ -40,7 +40,7 @@ ACTIONS: tuple[Column[Action], ...] = (
 @click.option("--json", "as_json", is_flag=True, help="as JSON with a version")
 @click.pass_obj
 def command(site: str | None, as_json: bool) -> None:
-    """Print what the policy wants now, and the actions that follow from it."""
+    """Print what the policy wants now, the actions that follow from it, and its advice on jobs that are not moved."""
     import msgspec
 
     from ones_slurm.daemon.answers import PlanNow
@@ -61,3 +61,6 @@ def _print(plan: PlanNow) -> None:
     if plan.actions:
         click.echo()
         show(ACTIONS, plan.actions)
+    if plan.advice:
+        click.echo("\nadvice, on which nobody acts but the user:")
+        show(TARGETS, plan.advice)

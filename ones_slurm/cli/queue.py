@@ -43,8 +43,9 @@ def _eta(row: JobRow) -> str:
 
 
 def _next(row: JobRow) -> str:
-    """Nodes and batch that it is to have, as nodes:batch."""
-    return "-" if row.next_nodes is None else f"{row.next_nodes}:{row.next_batch or '-'}"
+    """Nodes and batch that it is to have, as nodes:batch; a question mark where that is advice."""
+    advice = "?" if row.rung == "advise" else ""
+    return "-" if row.next_nodes is None else f"{row.next_nodes}:{row.next_batch or '-'}{advice}"
 
 
 def _where(row: JobRow) -> str:
@@ -65,8 +66,11 @@ COLUMNS: tuple[Column[JobRow], ...] = (
     Column("batch", lambda row: _count(row.batch), right=True, what="global batch in samples a step"),
     Column("prog", _done, right=True, what="share of its samples trained, by its own account"),
     Column("eta", _eta, what="when it is done at its present speed, by its own account"),
-    Column("next", _next, what="nodes:batch that the policy wants it to have instead; - if it stays as it is"),
+    Column(
+        "next", _next, what="nodes:batch that the policy wants it to have instead, with a ? where that is only advice"
+    ),
     Column("nodelist", _where, what="its nodes, or in brackets why it waits"),
+    Column("rung", lambda row: str(row.rung), what="how far onesd goes: off, observe, advise, act", default=False),
     Column(
         "gen", lambda row: _count(row.generation), right=True, what="generation: how often it began anew", default=False
     ),

@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from ones_slurm.engine.records import Holding, MoveRow, Point, StoryLine
+from ones_slurm.model.adoption import Control, Rung
 from ones_slurm.model.plan import Action, Target
 
 
@@ -13,7 +14,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
     `move` is None while the job stays as it is, else the kind of change and how far it has come ("shrink:leaving").
     `reason` is why the policy gave it this size, or why it is not touched. `eta_s` is when it will be done at its
-    present speed (Unix seconds), `next_nodes` and `next_batch` what the policy wants it to have instead of what it has.
+    present speed (Unix seconds), `next_nodes` and `next_batch` what the policy wants it to have instead of what it has:
+    as advice, if `rung` is advise; of a job at observe nothing is said here.
     """
 
     job_id: str
@@ -41,6 +43,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     eta_s: float | None = None
     next_nodes: int | None = None
     next_batch: int | None = None
+    rung: Rung = Rung.ACT
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,13 +69,17 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanNow(msgspec.Struct, frozen=True, kw_only=True):
-    """The latest plan, and the actions that it leads to (in observe mode: would lead to)."""
+    """The latest plan, and the actions that it leads to (in observe mode: would lead to).
+
+    `advice` are the sizes of jobs that may not be moved now; those of jobs at observe are for root and admins alone.
+    """
 
     tick: int
     taken_s: float | None
     policy: str
     targets: tuple[Target, ...]
     actions: tuple[Action, ...]
+    advice: tuple[Target, ...] = ()
     version: Literal[1] = 1
 
 
@@ -80,6 +87,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon itself. `mode` is act or observe; `owner` is set when it manages one user's jobs only.
 
     `trouble` says why there is no newer tick (Slurm does not answer, say), empty when all is well.
+    `control` is an administrator's standing word and `control_by` whose it is; `drained`: told to drain, and nothing is
+    under way or on loan any more. `on_loan` counts jobs that hold companions' nodes, `rungs` jobs with a wish by their
+    rung, and `quiet` is the quiet window of the site that it is now.
     """
 
     program: str
@@ -97,6 +107,13 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     slurm_version: str = ""
     trouble: str = ""
     owner: str | None = None
+    control: Control = Control.RUN
+    control_by: str = ""
+    control_since_s: float = 0.0
+    drained: bool = False
+    on_loan: int = 0
+    rungs: dict[str, int] = {}
+    quiet: str = ""
     version: Literal[1] = 1
 
 

@@ -13,9 +13,10 @@ from ones_slurm.daemon.auth import Caller, NoCredential, RawHandler, doorkeeper,
 from ones_slurm.daemon.desk import Desk
 from ones_slurm.daemon.owners import Owners
 from ones_slurm.daemon.page import Page
+from ones_slurm.model.adoption import Rung
 from ones_slurm.model.errors import NotAllowed, NotFound, OnesError, Unreachable, UsageError
 from ones_slurm.model.settings import Daemon
-from ones_slurm.model.wire import LoanAnswer, Loans, Reply, Sync
+from ones_slurm.model.wire import LoanAnswer, Loans, Reply, Sync, Told
 
 log = logging.getLogger("onesd.api")
 
@@ -25,7 +26,7 @@ BACKLOG = 4096
 # Ours: long enough to be cheap, short enough for every proxy and firewall on the way to keep the connection.
 MAX_WAIT_S = 30.0
 
-Message = TypeVar("Message", Sync, LoanAnswer)
+Message = TypeVar("Message", Sync, LoanAnswer, Told)
 
 _JOB_ID = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?", re.ASCII)
 
@@ -81,16 +82,25 @@ class Door:
     async def plan(self, _: web.Request, caller: Caller) -> web.Response:
         plan = self._desk.plan()
         if not self._owners.may_see_all(caller):
-            own = {row.job_id for row in self._desk.queue().jobs if row.user == caller.name}
+            rows = [row for row in self._desk.queue().jobs if row.user == caller.name]
+            own = {row.job_id for row in rows}
+            advised = {row.job_id for row in rows if row.rung is Rung.ADVISE}
             plan = msgspec.structs.replace(
                 plan,
                 targets=tuple(target for target in plan.targets if target.job_id in own),
                 actions=tuple(action for action in plan.actions if action.job_id in own),
+                advice=tuple(target for target in plan.advice if target.job_id in advised),
             )
         return _json(plan)
 
     async def state(self, _: web.Request, __: Caller) -> web.Response:
         return _json(self._desk.state())
+
+    async def control(self, request: web.Request, caller: Caller) -> web.Response:
+        """An administrator pauses, drains or resumes."""
+        self._owners.check_may_control(caller)
+        told = _decoded(await request.read(), Told)
+        return _json(await asyncio.to_thread(self._desk.tell, told.word, caller.name))
 
     async def metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=self._desk.metrics(), content_type="text/plain", charset="utf-8")
@@ -140,6 +150,7 @@ def build_app(desk: Desk, owners: Owners, daemon: Daemon) -> web.Application:
             web.get("/v1/jobs/{job_id}/why", keep(door.why)),
             web.get("/v1/plan", keep(door.plan)),
             web.get("/v1/status", keep(door.state)),
+            web.post("/v1/control", keep(door.control)),
             web.get("/v1/page", keep(page.link)),
             web.get("/metrics", door.metrics),
             *page.routes(),

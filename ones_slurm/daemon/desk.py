@@ -2,14 +2,17 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from ones_slurm import __version__
 from ones_slurm.daemon.answers import JobRow, PlanNow, Queue, State, Why
+from ones_slurm.daemon.control import ControlFile
 from ones_slurm.daemon.metrics import Metrics
 from ones_slurm.engine.journal import Journal
 from ones_slurm.engine.loop import Latest
 from ones_slurm.engine.records import Decided
+from ones_slurm.model.adoption import Control, Rung
 from ones_slurm.model.cluster import JobState, JobView
 from ones_slurm.model.errors import NotFound, Unreachable
 from ones_slurm.model.plan import Target
@@ -35,11 +38,12 @@ class Desk:
         *,
         mode: str,
         owner: str | None,
+        control: ControlFile,
         board: Board,
         metrics: Metrics,
         latest: Callable[[], Latest],
     ) -> None:
-        self._site, self._mode, self._owner = site, mode, owner
+        self._site, self._mode, self._owner, self._control = site, mode, owner, control
         self._board, self._metrics, self._latest = board, metrics, latest
         self._started_s = time.time()
         self._rows: tuple[Latest, dict[str, JobRow]] | None = None
@@ -135,12 +139,20 @@ class Desk:
             policy=self._site.policy.name,
             targets=latest.plan.targets,
             actions=latest.actions,
+            advice=latest.plan.advice,
         )
+
+    def tell(self, word: Control, by: str) -> State:
+        """Takes down what an administrator wants from now on; writes to the disk. Raises `Failed`."""
+        self._control.tell(word, by)
+        return self.state()
 
     def state(self) -> State:
         """The daemon itself."""
-        latest = self._latest()
+        latest, standing = self._latest(), self._control.standing
         jobs = latest.view.jobs if latest.view is not None else ()
+        moves, on_loan = sum(job.move is not None for job in jobs), sum(bool(job.lent) for job in jobs)
+        looked = latest.view is not None and latest.view.draining and not latest.actions
         return State(
             program=f"onesd {__version__}",
             mode=self._mode,
@@ -153,10 +165,17 @@ class Desk:
             tick_took_s=latest.took_s,
             jobs=len(jobs),
             elastic_jobs=sum(job.elastic for job in jobs),
-            moves=sum(job.move is not None for job in jobs),
+            moves=moves,
             slurm_version=self.slurm_version,
             trouble=latest.trouble,
             owner=self._owner,
+            control=standing.word,
+            control_by=standing.by,
+            control_since_s=standing.since_s,
+            drained=standing.word is Control.DRAIN and looked and not moves and not on_loan,
+            on_loan=on_loan,
+            rungs=dict(Counter(str(job.rung) for job in jobs if job.wish is not None)),
+            quiet=self._site.adoption.quiet_window(time.time()),
         )
 
     def metrics(self) -> bytes:
@@ -169,7 +188,7 @@ class Desk:
         if self._rows is None or self._rows[0] is not latest:
             reasons = {decision.job_id: decision.reason for decision in latest.decisions}
             jobs = latest.view.jobs if latest.view is not None else ()
-            wanted = {target.job_id: target for target in latest.plan.targets}
+            wanted = {target.job_id: target for target in (*latest.plan.targets, *latest.plan.advice)}
             now_s = latest.view.now_s if latest.view is not None else 0.0
             rows = (_row(job, reasons.get(job.job_id, ""), wanted.get(job.job_id), now_s) for job in jobs)
             self._rows = (latest, {row.job_id: row for row in rows})
@@ -179,7 +198,8 @@ class Desk:
 def _row(job: JobView, reason: str, target: Target | None, now_s: float) -> JobRow:
     progress = job.progress
     total = progress.total_samples if progress is not None else None
-    nodes, batch = (target.nodes, target.batch or job.batch) if target is not None else (len(job.nodes), job.batch)
+    shown = target is not None and job.rung in (Rung.ADVISE, Rung.ACT)
+    nodes, batch = (target.nodes, target.batch or job.batch) if target and shown else (len(job.nodes), job.batch)
     moves = (nodes, batch) != (len(job.nodes), job.batch)
     return JobRow(
         job_id=job.job_id,
@@ -207,6 +227,7 @@ def _row(job: JobView, reason: str, target: Target | None, now_s: float) -> JobR
         eta_s=_eta_s(job, now_s),
         next_nodes=nodes if moves else None,
         next_batch=batch if moves else None,
+        rung=job.rung,
     )
 
 

@@ -17,6 +17,7 @@ _REMEMBERED = 4096
 
 class Owners:
     """Rights by job. Root reads and steers all; admins and the daemon's own user read all; an owner its own jobs.
+    The first three also pause and drain the daemon.
 
     `known` answers from memory; `look_up` asks Slurm, blocking, and is only called for jobs that memory lacks, one
     at a time for each caller, so that nobody who asks a lot delays the others.
@@ -34,6 +35,11 @@ class Owners:
     def may_see_all(self, caller: Caller) -> bool:
         """Whether this user may read every job."""
         return caller.uid in (0, os.getuid()) or caller.name in self._readers
+
+    def check_may_control(self, caller: Caller) -> None:
+        """Raises `NotAllowed`: root, admins and the daemon's own user pause and drain it."""
+        if not self.may_see_all(caller):
+            raise NotAllowed(f"{caller.name} may not control onesd", hint="root and daemon.admins of the site file may")
 
     async def check_may_read(self, caller: Caller, job_id: str) -> None:
         """Raises `NotAllowed` or `NotFound`. Who may not read a job does not learn whether it exists."""

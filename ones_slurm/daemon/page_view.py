@@ -10,6 +10,7 @@ import msgspec
 from ones_slurm.daemon.answers import JobRow, State
 from ones_slurm.engine.loop import Latest
 from ones_slurm.engine.records import Decided
+from ones_slurm.model.adoption import Rung
 from ones_slurm.model.cluster import ClusterView, JobState, JobView, NodeView
 from ones_slurm.model.plan import Action, Reallocate, Shrink
 from ones_slurm.report.page_plots import colour_of
@@ -93,6 +94,8 @@ def page_view(
     actions = {action.job_id: action for action in latest.actions if action.job_id in seen}
     mine = [row for row in rows if row.job_id in seen]
     held = _held(view)
+    advised = tuple(one for one in latest.plan.advice if one.job_id in jobs and jobs[one.job_id].rung is Rung.ADVISE)
+    advised_ids = {one.job_id for one in advised}
     lines = tuple(JobLine(row, colour_of(row.job_id)) for row in mine[:MOST_JOBS])
     return PageView(
         state=state,
@@ -115,9 +118,9 @@ def page_view(
                 target.nodes,
                 target.batch,
                 target.reason,
-                action_on(actions.get(target.job_id)),
+                "advice" if target.job_id in advised_ids else action_on(actions.get(target.job_id)),
             )
-            for target in latest.plan.targets[: MOST_JOBS * 2]
+            for target in (*latest.plan.targets, *advised)[: MOST_JOBS * 2]
             if target.job_id in seen
         )[:MOST_JOBS],
         decided=tuple(_news([entry for entry in decided if reader.own is None or entry.job_id in seen]))[:MOST_DECIDED],

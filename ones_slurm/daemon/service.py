@@ -10,11 +10,13 @@ from collections.abc import Callable
 from ones_slurm import __version__
 from ones_slurm.daemon.auth import user_name
 from ones_slurm.daemon.clusters import OwnJobs, Watched
+from ones_slurm.daemon.control import ControlFile
 from ones_slurm.daemon.desk import Desk
 from ones_slurm.daemon.metrics import Metrics
 from ones_slurm.daemon.notify import tell_systemd
 from ones_slurm.engine.experience import Experienced
 from ones_slurm.engine.journal import Journal
+from ones_slurm.engine.ladder import Ladder
 from ones_slurm.engine.loop import Engine, Latest
 from ones_slurm.engine.observer import Observer
 from ones_slurm.engine.records import Run
@@ -60,11 +62,13 @@ class Service:
         self._backoff = Backoff(random.Random(), first_s=_FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
         self.failed = False
         self._board = Board()
+        self._control = ControlFile(site.daemon.state_dir)
         self._metrics = Metrics(self.latest)
         self.desk = Desk(
             site,
             mode="observe" if observe else "act",
             owner=owner,
+            control=self._control,
             board=self._board,
             metrics=self._metrics,
             latest=self.latest,
@@ -162,6 +166,7 @@ class Service:
         cluster = Experienced(cluster, self._journal, self._site.policy)
         if self._owner is not None:
             cluster = OwnJobs(cluster, self._owner)
+        cluster = Ladder(cluster, self._site.adoption, self._journal, self._control.word)
         if self._observe:
             cluster = Observer(cluster)
         log.info("mode %s, policy %s, seed %d, tick %d", mode, name, seed, self._before.tick)

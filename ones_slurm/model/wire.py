@@ -9,6 +9,8 @@ from typing import Annotated
 
 import msgspec
 
+from ones_slurm.model.adoption import Control
+
 Name = Annotated[str, msgspec.Meta(max_length=256)]
 Text = Annotated[str, msgspec.Meta(max_length=1024)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -169,3 +171,9 @@ class Reply(msgspec.Struct, frozen=True):
 
     order: Order | None = None
     loan: Loan | None = None
+
+
+class Told(msgspec.Struct, frozen=True):
+    """An administrator's word to the daemon."""
+
+    word: Control

@@ -72,6 +72,10 @@ class Client:
         """One of the daemon's answers, checked to be a `kind`; raises as `sync` does."""
         return self._ask("GET", path, b"", kind, 0.0)
 
+    def post(self, path: str, message: msgspec.Struct, kind: type[Answer]) -> Answer:
+        """Sends one message, answered by a `kind`; raises as `sync` does."""
+        return self._ask("POST", path, msgspec.json.encode(message), kind, 0.0)
+
     def _ask(self, method: str, target: str, body: bytes, kind: type[Answer], wait_s: float) -> Answer:
         headers = {"Content-Type": "application/json"} if body else {}
         if self._daemon.auth == "munge":

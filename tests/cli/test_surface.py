@@ -23,6 +23,7 @@ def test_the_options_are_these():
     surface = {name: options(ones.get_command(context, name)) for name in ones.list_commands(context)}
     assert {name: found for name, found in surface.items() if name not in theirs} == {
         "agent": ["--help"],
+        "ctl": ["--help"],
         "doctor": ["--help", "--json"],
         "eff": ["--from", "--help", "--journal", "--json", "--ledger"],
         "info": ["--format", "--help", "--json", "--noheader", "--partition"],
@@ -34,7 +35,7 @@ def test_the_options_are_these():
         "version": ["--help"],
         "why": ["--help", "--json", "--last"],
     }
-    names = "agent doctor eff info lab page pipeline plan queue report show sim submit trace version why"
+    names = "agent ctl doctor eff info lab page pipeline plan queue report show sim submit trace version why"
     assert sorted(surface) == names.split()
     assert options(ones) == ["--debug", "--help", "--site"]
     assert options(onesd) == ["--debug", "--help", "--observe", "--site", "--user", "--version"]

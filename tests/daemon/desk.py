@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import web
 
 from ones_slurm.daemon.api import BACKLOG, build_app
+from ones_slurm.daemon.control import ControlFile
 from ones_slurm.daemon.desk import Desk
 from ones_slurm.daemon.metrics import Metrics
 from ones_slurm.daemon.owners import Owners
@@ -85,6 +86,7 @@ class Place:
             Site(daemon=daemon, moves=moves),
             mode="act",
             owner=None,
+            control=ControlFile(daemon.state_dir),
             board=self.board,
             metrics=Metrics(lambda: self.latest),
             latest=lambda: self.latest,

@@ -12,9 +12,12 @@ from desk import open_door
 from other_user import NOBODY, python_as
 
 from ones_slurm.daemon.answers import JobRow, PlanNow, Queue, State
+from ones_slurm.daemon.control import ControlFile
+from ones_slurm.model.adoption import Control, Rung
 from ones_slurm.model.errors import NotFound, Unreachable, UsageError
+from ones_slurm.model.plan import Plan, Target
 from ones_slurm.model.settings import Daemon, Moves
-from ones_slurm.model.wire import Loan, Order, Phase, Sync
+from ones_slurm.model.wire import Loan, Order, Phase, Sync, Told
 from ones_slurm.peer import munge
 from ones_slurm.peer.client import Client
 
@@ -23,9 +26,10 @@ GROW = Order(generation=2, kind="requeue", go=False, batch=128, reason="two node
 IMPORTS = """
 import encodings.idna, json
 from ones_slurm.model.settings import Daemon
-from ones_slurm.model.wire import LoanAnswer, Phase, Sync
+from ones_slurm.model.wire import LoanAnswer, Phase, Sync, Told
 from ones_slurm.model.errors import OnesError
-from ones_slurm.daemon.answers import Queue
+from ones_slurm.daemon.answers import JobRow, PlanNow, Queue, State
+from ones_slurm.model.adoption import Control
 from ones_slurm.peer.client import Client
 import msgspec
 TRAINING = Sync(phase=Phase.TRAINING, generation=1, batch=64)
@@ -90,6 +94,65 @@ def test_an_admin_reads_all_and_steers_none(munge_socket):
     with open_door({"11": "root"}, auth="socket", admins=["nobody"]) as place:
         assert '"11"' in as_nobody(place.daemon, "client.get('/v1/queue', Queue)")
         assert as_nobody(place.daemon, "client.sync('11', TRAINING)").startswith("NotAllowed")
+
+
+def test_root_pauses_and_a_stranger_does_not(doors, caplog):
+    _, daemon = doors
+    with caplog.at_level(logging.INFO, "onesd"):
+        assert Client(daemon).post("/v1/control", Told(Control.PAUSE), State).control is Control.PAUSE
+        for word in ("run", "drain"):
+            said = as_nobody(daemon, f"client.post('/v1/control', Told(Control({word!r})), State)")
+            assert said.startswith("NotAllowed nobody may not control onesd")
+    told = json.loads(as_nobody(daemon, "client.get('/v1/status', State)"))
+    assert (told["control"], told["control_by"], told["drained"]) == ("pause", "root", False)
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("root tells onesd: pause" in line for line in lines) == 1
+    assert sum(f"refused uid={NOBODY}" in line and "/v1/control" in line for line in lines) == 2
+    assert ControlFile(daemon.state_dir).word() is Control.PAUSE  # as after a restart
+
+
+def test_an_admin_may_pause(munge_socket):
+    with open_door({"11": "root"}, auth="socket", admins=["nobody"]) as place:
+        said = json.loads(as_nobody(place.daemon, "client.post('/v1/control', Told(Control.DRAIN), State)"))
+        assert (said["control"], said["control_by"]) == ("drain", "nobody")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"word": "stop"}', b'{"word": ["pause"]}', b"\xff", b"{" * 5000])
+def test_a_word_that_is_none_changes_nothing(munge_door, body):
+    target = "/v1/control"
+    status, said = raw(munge_door, "POST", target, body, proof(munge_door, "POST", target, body))
+    assert (status, "this is not a Told" in said) == (400, True)
+    assert ControlFile(munge_door.state_dir).standing.word is Control.RUN
+
+
+def test_a_control_request_without_a_credential_or_with_another_ones_is_refused(munge_door):
+    pause, run = b'{"word":"pause"}', b'{"word":"run"}'
+    assert raw(munge_door, "POST", "/v1/control", pause)[0] == 401
+    stolen = proof(munge_door, "POST", "/v1/control", run)
+    assert raw(munge_door, "POST", "/v1/control", pause, stolen)[0] == 403
+    assert ControlFile(munge_door.state_dir).standing.word is Control.RUN
+
+
+def test_advice_is_its_users_own_and_what_is_only_observed_is_for_admins(doors):
+    place, daemon = doors
+    root, nobody = (Target(job_id=job_id, nodes=4, batch=256) for job_id in ("11", "12"))
+
+    def at(rung):
+        jobs = tuple(msgspec.structs.replace(job, rung=rung) for job in place.latest.view.jobs)
+        return msgspec.structs.replace(
+            place.latest,
+            view=msgspec.structs.replace(place.latest.view, jobs=jobs),
+            plan=Plan((), (root, nobody)),
+            decisions=(),
+        )
+
+    for rung, theirs in ((Rung.ADVISE, ["12"]), (Rung.OBSERVE, [])):
+        place.latest = at(rung)
+        assert Client(daemon).get("/v1/plan", PlanNow).advice == (root, nobody)
+        told = json.loads(as_nobody(daemon, "client.get('/v1/plan', PlanNow)"))
+        assert [target["job_id"] for target in told["advice"]] == theirs
+        row = json.loads(as_nobody(daemon, "client.get('/v1/jobs/12', JobRow)"))
+        assert row["next_nodes"] == (4 if theirs else None)
 
 
 def test_unknown_jobs_are_not_asked_of_slurm_again_at_once(doors):
