@@ -153,14 +153,16 @@ def torchrun(lab: Lab, millions: int, changes: int) -> dict[str, list[Change]]:
     job = Training(lab, "torchrun", millions)
     job.env |= {"ONES_RUN_DIR": str(job.folder), "ONES_CHECKPOINT_EVERY_S": str(CHECKPOINT_EVERY_S)}
     lab.run(["mkdir", "-p", f"{job.folder.name}/checkpoints"])
-    agent = (
-        "python -m torch.distributed.run --nnodes=2:3 --nproc-per-node=1 --max-restarts=100 --monitor-interval=0.1 "
-        f"--rdzv-backend=c10d --rdzv-endpoint=c1:29511 --rdzv-id=bench --rdzv-conf=last_call_timeout=1 {TRAIN}"
-    )
-    job.submit(
-        f"srun -N1 -n1 -w c1 --overlap {agent} & srun -N1 -n1 -w c2 --overlap {agent} & "
-        f"while sleep 0.1; do if [ -e {job.folder}/third ]; then srun -N1 -n1 -w c3 --overlap {agent}; fi; done"
-    )
+
+    def agent(node: str) -> str:
+        return (
+            f"srun -N1 -n1 -w {node} --overlap python -m torch.distributed.run --nnodes=2:3 --nproc-per-node=1 "
+            f"--max-restarts=100 --monitor-interval=0.1 --rdzv-backend=c10d --rdzv-endpoint=c1:29511 --rdzv-id=bench "
+            f"--rdzv-conf=last_call_timeout=1 --local-addr={node} {TRAIN}"
+        )
+
+    third = f"while sleep 0.1; do if [ -e {job.folder}/third ]; then {agent('c3')}; fi; done"
+    job.submit(f"{agent('c1')} & {agent('c2')} & {third}")
     job.trains_on(2)
     found: dict[str, list[Change]] = {"shrink": [], "grow": []}
     for _ in range(changes):

@@ -3,9 +3,11 @@
 import json
 import os
 import pathlib
+import random
 import signal
 import sys
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -227,3 +229,18 @@ def test_a_half_done_step_is_undone() -> None:
     boundary.go_back()
     assert torch.equal(model(x), once)
     assert torch.equal(model[0].running_mean, mean)
+
+
+def test_all_generators_go_back_with_it() -> None:
+    def drawn() -> tuple[float, float, float, float]:
+        return random.random(), float(np.random.random()), float(np.random.normal()), float(torch.rand(1))
+
+    drawn()
+    boundary = Boundary(torch.nn.Linear(1, 1))
+    first = drawn()
+    boundary.go_back()
+    assert drawn() == first
+    boundary.mark()
+    second = drawn()
+    boundary.go_back()
+    assert drawn() == second
