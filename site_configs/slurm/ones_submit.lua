@@ -63,7 +63,9 @@ local function words_of(comment)
       return bodies
     end
     local body = comment:match("^[^%s;]*", last + 1)
-    if first == 1 or comment:sub(first - 1, first - 1):find("[%s;,]") then
+    local begins = first == 1 or comment:sub(first - 1, first - 1):find("[%s;,]") ~= nil
+    -- A companion's word is no wish; its job is one that the co-scheduler asked for.
+    if begins and body:sub(1, 13) ~= "companion-of=" then
       bodies[#bodies + 1] = body
       from = last + 1 + #body
     else

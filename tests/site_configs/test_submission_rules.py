@@ -50,7 +50,10 @@ PART = st.one_of(
     st.builds("{}={}-{}".format, KEY, NUMBER, NUMBER),
     st.text(string.printable, max_size=8),
 )
-WORD = st.lists(PART, max_size=3).map(lambda parts: "ones:" + ",".join(parts))
+WORD = st.one_of(
+    st.lists(PART, max_size=4).map(lambda parts: "ones:" + ",".join(parts)),
+    st.sampled_from(["ones:companion-of=12", "ones:pipeline=plan.json,replicas=1-8,batch=64", "ones:companion-of=x"]),
+)
 COMMENT = st.lists(st.one_of(WORD, st.text(string.printable, max_size=10)), max_size=3)
 
 
@@ -63,6 +66,8 @@ COMMENT = st.lists(st.one_of(WORD, st.text(string.printable, max_size=10)), max_
 @example(words=["ones:pipeline=,replicas=1-8"], between=" ")
 @example(words=["ones:pipeline=p.json,replicas=1-8,nodes=2"], between=" ")
 @example(words=["ones:replicas=1-8"], between=" ")
+@example(words=["ones:pipeline=plan.json,replicas=1-8,devices=2-4"], between=" ")
+@example(words=["ones:companion-of=12,ones:nodes=3"], between=" ")
 @example(words=["bones:nodes=nonsense"], between=" ")
 def test_slurm_refuses_exactly_the_comments_that_we_could_not_read(words: list[str], between: str) -> None:
     comment = between.join(words)
