@@ -28,7 +28,7 @@ STILL = 0.3  # it ends when nothing was gained for this part of its generations
 
 
 def evolve(options: Options, seeds: list[Ints], rng: np.random.Generator, *, search: bool = True) -> Ints:
-    """(a few, J) the best distinct candidates, the best first, then the exact seed; never worse than any seed.
+    """(a few, J) the best distinct candidates, the best first, then the best seeds; never worse than any of them.
 
     Seeds that overdraw a pool are mended first. Without `search` they are only filled up, and the best of them kept.
     """
@@ -40,6 +40,8 @@ def evolve(options: Options, seeds: list[Ints], rng: np.random.Generator, *, sea
     parents = refresh(options, np.array(own))
     padded = pad(options, parents, options.order)
     parents, costs = _best(options, np.concatenate([parents, padded]), POPULATION)
+    count = int(np.clip(PLACED_JOBS // max(jobs, 1), *PLACED))
+    first = parents[:count]  # their places may be better in the end
     settles = len(options.pools) > 1 and _exact_cost(options) <= SETTLE_BUDGET and np.isfinite(costs[0])
     still, generations = 0, _generations(options) if search else 0
     for _ in range(generations):
@@ -56,8 +58,7 @@ def evolve(options: Options, seeds: list[Ints], rng: np.random.Generator, *, sea
         still = 0 if costs[0] < before * (1.0 - 1e-9) else still + 1
         if still > STILL * generations:
             break
-    best = parents[: int(np.clip(PLACED_JOBS // max(jobs, 1), *PLACED))]
-    return best if exact is None else np.concatenate([best, exact[None]])
+    return np.concatenate([parents[:count], first, *([] if exact is None else [exact[None]])])
 
 
 def exact_seed(options: Options) -> Ints | None:
