@@ -22,7 +22,8 @@ def sharded(training: pathlib.Path) -> pathlib.Path:
     text = text.replace(
         "optimizer = torch",
         "mesh = torch.distributed.init_device_mesh('cpu', (elastic.start().size,))\n"
-        "torch.distributed.fsdp.fully_shard(model, mesh=mesh)\n"
+        "from torch.distributed.fsdp import fully_shard\n"
+        "fully_shard(model, mesh=mesh)\n"
         "optimizer = torch",
         1,
     )
