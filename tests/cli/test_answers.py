@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import msgspec
 import pytest
 import toml
 from desk import open_door, site_text
@@ -12,8 +13,9 @@ from ones_slurm.cli.queue import COLUMNS
 from ones_slurm.engine.journal import Journal
 from ones_slurm.engine.memory import Decision, Memory
 from ones_slurm.engine.records import Run, Tick
+from ones_slurm.model.adoption import Rung
 from ones_slurm.model.cluster import ClusterView
-from ones_slurm.model.plan import Outcome, Plan, Shrink, Status
+from ones_slurm.model.plan import Outcome, Plan, Shrink, Status, Target
 from ones_slurm.model.settings import Daemon
 
 
@@ -57,6 +59,30 @@ def test_the_queue_is_chosen_by_user_job_partition_and_column(site):
     assert ones("queue", "-p", "cpu", "--noheader", site=site).stdout.strip() == ""
     answer = json.loads(ones("queue", "-j", "11", "--json", site=site).stdout)
     assert (answer["version"], [row["job_id"] for row in answer["jobs"]]) == (1, ["11"])
+
+
+def test_an_administrator_pauses_and_everybody_sees_it(site):
+    assert ones("ctl", "status", site=site).stdout.splitlines()[0].split() == ["onesd", "running"]
+    assert ones("ctl", "pause", site=site).stdout.startswith("onesd      paused, by root since ")
+    assert ones("ctl", "drain", site=site).stdout.startswith("onesd      draining, by root since ")
+    answer = json.loads(ones("ctl", "status", "--json", site=site).stdout)
+    assert (answer["version"], answer["control"], answer["rungs"]) == (1, "drain", {"act": 2})
+    assert ones("ctl", "resume", site=site).stdout.startswith("onesd      running, by root since ")
+    assert ones("ctl", "stop", site=site).returncode == 2
+
+
+def test_advice_is_told_from_a_plan_by_a_question_mark(tmp_path):
+    with open_door({"11": "root"}, auth="socket") as place:
+        (tmp_path / "site.toml").write_text(site_text(place.daemon))
+        (job,) = place.latest.view.jobs
+        view = msgspec.structs.replace(place.latest.view, jobs=(msgspec.structs.replace(job, rung=Rung.ADVISE),))
+        plan = Plan((), (Target(job_id="11", nodes=4, batch=256, reason="two are free"),))
+        place.latest = msgspec.structs.replace(place.latest, view=view, plan=plan, decisions=())
+        shown = ones("queue", "-o", "next,rung", "--noheader", site=tmp_path / "site.toml").stdout.split()
+        told = ones("plan", site=tmp_path / "site.toml").stdout
+    assert shown == ["4:256?", "advise"]
+    assert told.splitlines()[0].endswith("0 targets, 0 actions")
+    assert told.splitlines()[-1].split() == ["11", "4", "256", "x1", "two", "are", "free"]
 
 
 def test_every_column_of_the_queue_is_explained(site):
