@@ -5,6 +5,7 @@ depends on is in the recorded view. `Laddered` wraps a policy: jobs below *act* 
 decision says what would be done with them.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -43,9 +44,9 @@ class Ladder:
         self._decided_under = self._control()
         view = self._cluster.observe()
         self._moved = {key: at_s for key, at_s in self._moved.items() if at_s > view.now_s - HOUR_S}
-        stop = self._why_nobody(view.now_s)
+        stop, moves = self._why_nobody(view.now_s), Counter(job_id for job_id, _ in self._moved)
         draining = self._decided_under is Control.DRAIN
-        jobs = tuple(self._placed(job, stop, draining=draining) for job in view.jobs)
+        jobs = tuple(self._placed(job, stop, moves[job.job_id], draining=draining) for job in view.jobs)
         return msgspec.structs.replace(view, jobs=jobs, draining=draining)
 
     def act(self, actions: Sequence[Action]) -> list[Outcome]:
@@ -77,7 +78,7 @@ class Ladder:
         window = self._adoption.quiet_window(now_s)
         return f"quiet hours here: {window}" if window else ""
 
-    def _placed(self, job: JobView, stop: str, *, draining: bool) -> JobView:
+    def _placed(self, job: JobView, stop: str, moved: int, *, draining: bool) -> JobView:
         """The job on its rung, with the lower end of its wish where the site wants it."""
         if draining and job.lent and job.elastic:
             return job
@@ -86,13 +87,12 @@ class Ladder:
         if rung is Rung.OFF:
             return msgspec.structs.replace(job, rung=rung, why_rung=why, elastic=False, why_rigid=job.why_rigid or why)
         if rung is Rung.ACT:
-            why = stop or self._why_often_enough(job.job_id)
+            why = stop or self._why_often_enough(moved)
             rung = Rung.ADVISE if why else Rung.ACT
         return msgspec.structs.replace(self._not_below(job), rung=rung, why_rung=why)
 
-    def _why_often_enough(self, job_id: str) -> str:
+    def _why_often_enough(self, moved: int) -> str:
         most = self._adoption.max_moves_per_job_hour
-        moved = sum(1 for moved_id, _ in self._moved if moved_id == job_id) if most else 0
         return f"was moved {moved} times within an hour, and the site allows {most}" if moved >= most > 0 else ""
 
     def _not_below(self, job: JobView) -> JobView:

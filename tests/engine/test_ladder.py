@@ -10,6 +10,7 @@ from ones_slurm.engine.ladder import Ladder, Laddered
 from ones_slurm.engine.memory import Decision, Memory
 from ones_slurm.engine.reconcile import reconcile
 from ones_slurm.engine.records import Run, Tick
+from ones_slurm.engine.replay import replay
 from ones_slurm.model.adoption import Adoption, Control, Rung
 from ones_slurm.model.plan import Outcome, Plan, Rebatch, Shrink, Start, Status, Target
 from ones_slurm.model.settings import Engine as EngineSettings
@@ -209,3 +210,19 @@ def test_a_target_for_a_job_below_act_is_never_acted_on(journal):
     """Whatever a policy says."""
     seen = on_ladder(Place(*TWO), journal, users={"bob": "advise"}).observe()
     reasons(seen, Plan((Target(job_id="b", nodes=1), Target(job_id="a", nodes=1))))
+
+
+def test_a_journal_from_before_there_was_advice_still_replays(journal, tmp_path):
+    """Its plans lack the field, and its views the rungs."""
+    import sqlite3
+
+    import msgspec
+
+    seen = view(*TWO, now_s=NOW_S)
+    plan = policy_named("equal").decide(seen, np.random.default_rng([1, 1]))
+    journal.record(Tick(tick=1, now_s=NOW_S, took_s=0.0, view=seen, plan=plan, memory=Memory(), decisions=()))
+    old = msgspec.msgpack.encode({"targets": plan.targets}, order="deterministic")
+    with sqlite3.connect(tmp_path / "journal.sqlite") as db:
+        db.execute("update ticks set plan = ?", (old,))
+    db.close()
+    assert replay(journal, policy_named) == (1, None)
