@@ -15,9 +15,10 @@ COLORS = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
 
 
 @click.command()
+@click.option("--site", type=click.Path(), help="the site file to check  [default: the one of `ones`]")
 @click.option("--json", "as_json", is_flag=True, help="as JSON with a version")
 @click.pass_context
-def command(ctx: click.Context, as_json: bool) -> None:
+def command(ctx: click.Context, site: str | None, as_json: bool) -> None:
     """Check this host for all that jobs, commands and onesd need; each fault comes with its remedy.
 
     Exits with 1 if something is at fault, with 4 if there is no Slurm at all.
@@ -26,7 +27,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
     from ones_slurm.cli.checks import check_all
 
-    checks = check_all(ctx.obj)
+    checks = check_all(site or ctx.obj)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode({"version": 1, "checks": checks}), indent=1))
     else:

@@ -24,7 +24,7 @@ def test_the_options_are_these():
     assert {name: found for name, found in surface.items() if name not in theirs} == {
         "agent": ["--help"],
         "ctl": ["--help"],
-        "doctor": ["--help", "--json"],
+        "doctor": ["--help", "--json", "--site"],
         "eff": ["--from", "--help", "--journal", "--json", "--ledger"],
         "info": ["--format", "--help", "--json", "--noheader", "--partition"],
         "page": ["--help"],
