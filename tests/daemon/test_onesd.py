@@ -169,6 +169,25 @@ def test_killed_and_started_again_it_goes_on_from_its_journal(lab):
         assert onesd.process.poll() is None
 
 
+def test_paused_it_moves_nobody_also_after_a_restart_and_a_user_cannot_resume_it(lab):
+    with running(lab, name="paused") as onesd:
+        onesd.ticked()
+        assert onesd.ones("ctl", "pause").stdout.startswith("onesd      paused, by operator since ")
+        onesd.process.send_signal(signal.SIGKILL)
+        onesd.process.wait(10)
+    with running(lab, name="paused") as onesd:
+        onesd.ticked(above=onesd.ticked()["tick"])
+        job = one_that_must_be_made_smaller(lab)
+        advice = until(lambda: {one["job_id"]: one["nodes"] for one in onesd.answer("plan", user="user1")["advice"]})
+        onesd.ticked(above=onesd.status()["tick"] + 4)
+        assert (advice, size_and_state(lab, job)) == ({job: 1}, "2 PD")
+        refused = onesd.ones("ctl", "resume", user="user1", check=False)
+        assert (refused.returncode, "user1 may not control onesd" in refused.stderr) == (3, True)
+        assert onesd.status()["control"] == "pause"
+        onesd.ones("ctl", "resume")
+        until(lambda: size_and_state(lab, job) == "1 R")
+
+
 def test_a_second_daemon_on_the_same_state_is_refused(lab):
     with running(lab, name="twice") as first:
         first.ticked()
