@@ -53,6 +53,19 @@ def test_an_unknown_command_is_wrong_use():
     assert done.returncode == 2
 
 
+def test_the_doctor_takes_the_site_file_in_its_own_words_too(tmp_path):
+    site = tmp_path / "site.toml"
+    site.write_text("[engine]\ninterval = 3\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "ones_slurm.cli.main", "doctor", "--site", site],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": str(tmp_path)},
+    )
+    assert "did you mean 'interval_s'?" in done.stdout
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 def test_without_slurm_the_doctor_says_what_to_install(tmp_path, as_json):
     site = tmp_path / "site.toml"
