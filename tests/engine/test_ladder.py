@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from views import job, rigid, view
 
-from ones_slurm.engine.guard import GuardedPolicy
+from ones_slurm.engine.guard import GuardedPolicy, check_actions
 from ones_slurm.engine.journal import Journal
 from ones_slurm.engine.ladder import Ladder, Laddered
 from ones_slurm.engine.memory import Decision, Memory
@@ -226,3 +228,28 @@ def test_a_journal_from_before_there_was_advice_still_replays(journal, tmp_path)
         db.execute("update ticks set plan = ?", (old,))
     db.close()
     assert replay(journal, policy_named) == (1, None)
+
+
+@st.composite
+def mixed_views(draw):
+    """Eight nodes, jobs of all kinds and sizes on any rung."""
+    free, jobs = [f"c{number}" for number in range(1, 9)], []
+    for number in range(draw(st.integers(0, 6))):
+        held = [free.pop() for _ in range(min(draw(st.integers(0, 4)), len(free)))]
+        rung, one = draw(st.sampled_from(Rung)), f"j{number}"
+        elastic = draw(st.booleans()) and rung is not Rung.OFF
+        jobs.append(job(one, " ".join(held), rung=rung, elastic=elastic, can_grow=draw(st.booleans())))
+    return view(*jobs, draining=draw(st.booleans()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(seen=mixed_views(), policy=st.sampled_from(["equal", "ones", "fifo", "psrpt"]))
+def test_whoever_stands_where_no_move_is_of_a_job_below_act_and_no_job_is_in_both_lists(seen, policy):
+    plan, rung = decide(seen, policy), rungs(seen)
+    assert {rung[target.job_id] for target in plan.targets} <= {Rung.ACT}
+    assert {rung[target.job_id] for target in plan.advice} <= {Rung.OBSERVE, Rung.ADVISE}
+    decisions, _ = reconcile(seen, plan, (), Memory(), EngineSettings(grow_patience_ticks=1))
+    actions = [one.action for one in decisions if one.action is not None]
+    check_actions(seen, actions)
+    assert {rung[action.job_id] for action in actions} <= {Rung.ACT}
+    assert not seen.draining or actions == []  # nothing is on loan
