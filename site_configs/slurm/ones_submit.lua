@@ -8,10 +8,9 @@ passes untouched; so does every job if this script itself goes wrong.
 
 -- What a site may set.
 local SITE = {
-  -- true: an elastic batch job starts held, and onesd lets it go at the size that it has chosen.
-  hold = false,
-  -- Only jobs of these partitions are held, for example { gpu = true }; nil means of any.
-  hold_partitions = nil,
+  -- An elastic batch job that names no partition goes to this one, for example "elastic", where [adoption.partitions]
+  -- of the site file lets the co-scheduler act; nil leaves all jobs where they are.
+  partition = nil,
 }
 
 local EXAMPLE = "for example --comment=ones:nodes=1-4,batch=64-4096"
@@ -142,10 +141,9 @@ local function submit(job_desc)
   if job_desc.requeue == 0 then
     slurm.log_user("ones: with --no-requeue this job can be made smaller, but hardly ever larger")
   end
-  local partitions = SITE.hold_partitions
-  -- Only a batch job can be requeued, so only those are ours to let go; nobody shall wait at a held srun.
-  if SITE.hold and job_desc.script ~= nil and (partitions == nil or partitions[job_desc.partition or ""]) then
-    job_desc.priority = 0
+  -- Only a batch job can be requeued, so only those are ours to move.
+  if job_desc.partition == nil and job_desc.script ~= nil then
+    job_desc.partition = SITE.partition
   end
   return slurm.SUCCESS
 end

@@ -13,12 +13,12 @@ from ones_slurm.lab import Lab, LabSpec, packages
 pytestmark = pytest.mark.slurm
 
 FOLDER = Path(__file__).parents[2] / "site_configs" / "slurm"
-HOLDING = FOLDER.joinpath("ones_submit.lua").read_text().replace("hold = false", "hold = true")
+SENDING = FOLDER.joinpath("ones_submit.lua").read_text().replace("partition = nil", 'partition = "other"')
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A cluster with all three, as `make install` lays them out; held submission is on."""
+    """A cluster with all three, as `make install` lays them out; elastic jobs go to the partition `other`."""
     if os.geteuid() != 0 or packages.missing():
         pytest.skip("needs root and the lab's packages (ones lab packages)")
     if shutil.which("cc") is None or not Path("/usr/include/slurm/spank.h").exists():
@@ -30,7 +30,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     subprocess.run(["make", "-s", "-C", FOLDER, f"OUT={built}"], check=True)
     files = {
         "job_submit.lua": FOLDER.joinpath("job_submit.lua").read_text(),
-        "ones_submit.lua": HOLDING,
+        "ones_submit.lua": SENDING,
         "cli_filter.lua": FOLDER.joinpath("cli_filter.lua").read_text(),
         "plugstack.conf": f"optional {built}/ones_spank.so\noptional {built}/absent.so\n",
     }
@@ -55,10 +55,12 @@ def test_a_slip_in_the_comment_is_told_by_sbatch(lab: Lab) -> None:
     assert "ones: nodes=4-1 runs backwards (for example --comment=ones:nodes=1-4,batch=64-4096)" in refused.stderr
 
 
-def test_an_elastic_job_waits_for_the_co_scheduler_and_others_do_not(lab: Lab) -> None:
+def test_an_elastic_job_goes_to_the_co_schedulers_partition_and_others_do_not(lab: Lab) -> None:
     elastic, rigid = sbatch(lab, "--comment=ones:nodes=1"), sbatch(lab, "--comment=charge=x12")
-    assert "JobHeldUser" in job(lab, elastic.stdout)
-    assert "JobHeldUser" not in job(lab, rigid.stdout)
+    chosen = sbatch(lab, "--comment=ones:nodes=1", "--partition=gpu")
+    assert "Partition=other" in job(lab, elastic.stdout)
+    assert "Partition=gpu" in job(lab, rigid.stdout)
+    assert "Partition=gpu" in job(lab, chosen.stdout)
 
 
 def test_the_options_of_the_spank_plugin_write_the_comment(lab: Lab) -> None:
