@@ -19,7 +19,8 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from ones_slurm.elastic.store import WAIT_AT_MOST
 
 # Ours: all members stand ready when a group is formed, which takes milliseconds; a peer that dies in those is given up.
-_FORM_WITHIN_S = 20.0
+# Only the first one, number 0, is waited for as long as it takes: its ranks start when they start.
+_FORM_WITHIN_S = 60.0
 _FORM_S_PER_RANK = 0.1
 
 
@@ -35,11 +36,11 @@ class Group:
         if size == 1 or dist.is_initialized():
             return
         before = _sockets()
-        within = datetime.timedelta(seconds=_FORM_WITHIN_S + _FORM_S_PER_RANK * size)
+        within = datetime.timedelta(seconds=_FORM_WITHIN_S + _FORM_S_PER_RANK * size) if number else WAIT_AT_MOST
         dist.init_process_group(
             backend, store=PrefixStore(f"group/{number}", store), rank=rank, world_size=size, timeout=within
         )
-        if backend == "gloo":
+        if backend == "gloo" and number:
             dist.distributed_c10d._set_pg_timeout(WAIT_AT_MOST, dist.group.WORLD)  # the time to form is over
         with self._lock:
             self._connections = {fd: its for fd, its in _sockets().items() if before.get(fd) != its}
