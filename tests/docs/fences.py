@@ -75,3 +75,19 @@ def calls(line: str, names: frozenset[str]) -> Iterator[list[str]]:
             words = []
         else:
             words.append(word)
+
+
+def pattern(shown: str) -> "re.Pattern[str]":
+    """`...` on a line of its own stands for any lines, elsewhere for any characters; blanks count as one."""
+    parts = []
+    for line in shown.splitlines():
+        if line.strip() == "...":
+            parts.append(r"(?:[^\n]*\n)*?")
+        else:
+            words = (re.escape(part) for part in squeezed(line).split("..."))
+            parts.append("[^\n]*".join(words) + "\n")
+    return re.compile("".join(parts))
+
+
+def squeezed(text: str) -> str:
+    return "\n".join(" ".join(line.split()) for line in text.splitlines())

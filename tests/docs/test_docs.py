@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from fences import PAGES, ROOT, Block, blocks, blocks_of, calls, targets
+from fences import PAGES, ROOT, Block, blocks, blocks_of, calls, pattern, squeezed, targets
 
 from ones_slurm.cli.main import ones
 from ones_slurm.daemon.main import onesd
@@ -111,3 +111,18 @@ def test_what_the_program_is_said_to_say_is_in_the_program(name: str) -> None:
     assert len(pieces) >= 10
     others = ("Object contains unknown field", "address already in use", "Name or service not known")
     assert [said for said, piece in pieces.items() if piece not in whole and piece not in others] == []
+
+
+@pytest.mark.parametrize(
+    ("came", "fits"),
+    [
+        ("A   B\n1 2026 x\nmore\nand more\nend\n", True),
+        ("A B\n1 2026 x\nend\n", True),
+        ("A B\n1 2026 y\nend\n", False),
+        ("A B\n1 2026 x\nend\nand more\n", False),
+        ("A B\n1 2026\nx\nend\n", False),
+    ],
+)
+def test_dots_stand_for_what_differs_and_for_nothing_else(came: str, fits: bool) -> None:
+    shown = "A  B\n1  ...  x\n...\nend\n"
+    assert (pattern(shown).fullmatch(squeezed(came) + "\n") is not None) == fits

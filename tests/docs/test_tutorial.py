@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fences import ROOT, Block, blocks_of
+from fences import ROOT, Block, blocks_of, pattern, squeezed
 
 from ones_slurm.lab import packages
 
@@ -19,22 +19,6 @@ pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 # The page says `ones lab`, whose lab is named `lab`; a machine may have one of that name already.
 NAME = f"docs-{os.getpid()}"
 PATIENCE_S = 240.0
-
-
-def pattern(shown: str) -> "re.Pattern[str]":
-    """`...` on a line of its own stands for any lines, elsewhere for any characters; blanks count as one."""
-    parts = []
-    for line in shown.splitlines():
-        if line.strip() == "...":
-            parts.append(r"(?:[^\n]*\n)*?")
-        else:
-            words = (re.escape(part) for part in squeezed(line).split("..."))
-            parts.append("[^\n]*".join(words) + "\n")
-    return re.compile("".join(parts))
-
-
-def squeezed(text: str) -> str:
-    return "\n".join(" ".join(line.split()) for line in text.splitlines())
 
 
 def read(text: str) -> str:
