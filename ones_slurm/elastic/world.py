@@ -124,7 +124,9 @@ def _store(rank: int, size: int, env: Mapping[str, str]) -> Any:
         address, _, port = env["ONES_STORE"].rpartition(":")
         return open_store(address, int(port))
     if env.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        return next(iter(rendezvous("env://", rank, size)))[0]
+        # The agent keeps its store over restarts of the workers, with the addresses of those that are gone.
+        attempt = env.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return PrefixStore(f"attempt/{attempt}", next(iter(rendezvous("env://", rank, size)))[0])
     listening = env.get("ONES_STORE_FD") if rank == 0 else None
     return open_store(
         env["MASTER_ADDR"],
