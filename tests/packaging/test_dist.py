@@ -68,8 +68,10 @@ def test_the_sdist_holds_all_of_it(made: Path) -> None:
 
 def test_what_is_installed_runs_without_the_checkout(made: Path, tmp_path: Path) -> None:
     (wheel,) = made.glob("*.whl")
-    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--prefix", tmp_path, wheel]
-    subprocess.run(install, check=True, capture_output=True)
+    # Without --ignore-installed pip takes the project that it finds away, which is the one under test.
+    options = ["-q", "--no-deps", "--no-index", "--ignore-installed", "--prefix", tmp_path]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, wheel], check=True, capture_output=True)
+    assert Path(sys.executable).with_name("onesd").exists()
     (site,) = tmp_path.glob("lib/python*/site-packages")
     shown = subprocess.run(
         [tmp_path / "bin" / "ones", "version"],
