@@ -97,8 +97,6 @@ class Job:
     def _take_place(self, world: World) -> None:
         """Builds what depends on this rank's place in the world."""
         self.world = world
-        # Kept, for torch counts the GPUs anew whenever it is asked, and steps ask.
-        self._on_gpu = world.device.type == "cuda"
         formation = self._live.formation if self._live is not None else None
         outside = self._live is not None and formation is None
         store = self._live.store() if self._live is not None and formation is not None else world.store
@@ -277,7 +275,7 @@ class Job:
         """On a GPU a collective has only been queued when `backward` returns, and one that is aborted leaves rubbish
         that the optimizer would take for gradients: so they are waited for, and doubted when the world broke meanwhile.
         """
-        if self._live is not None and self.world.size > 1 and self._on_gpu:
+        if self._live is not None and self.world.size > 1 and self.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
             if self._live.broken:
                 raise RuntimeError("NCCL: the world broke before the gradients were there")

@@ -1,5 +1,6 @@
 """The world of one generation, as a rank finds it in its environment or enters it later."""
 
+import functools
 import os
 import pathlib
 from collections.abc import Mapping
@@ -54,9 +55,13 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def device(self) -> torch.device:
         """This rank's device: a GPU of its own where there are enough of them, else the CPU."""
-        if torch.cuda.device_count() > self.local_rank:
-            return torch.device("cuda", self.local_rank)
-        return torch.device("cpu")
+        return _device_of(self.local_rank)
+
+
+@functools.cache
+def _device_of(local_rank: int) -> torch.device:
+    """Asked in every step, and torch counts the GPUs of the machine anew each time; a process keeps those it has."""
+    return torch.device("cuda", local_rank) if torch.cuda.device_count() > local_rank else torch.device("cpu")
 
 
 def join(env: Mapping[str, str] = os.environ) -> World:

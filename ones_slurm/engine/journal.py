@@ -24,6 +24,7 @@ from ones_slurm.engine.lock import take_lock
 from ones_slurm.engine.memory import Decision, Memory
 from ones_slurm.engine.points import Points
 from ones_slurm.engine.records import Decided, Holding, Known, MoveRow, Point, RecordedTick, Run, StoryLine, Tick
+from ones_slurm.engine.transaction import transaction
 from ones_slurm.model.cluster import ClusterView, JobState, JobView, Past
 from ones_slurm.model.errors import Failed, NotFound
 from ones_slurm.model.plan import Action, Grow, Outcome, Plan, Reallocate, Requeue, Shrink, Start
@@ -360,14 +361,8 @@ class Journal:
     def _transaction(self) -> Iterator[None]:
         """All or nothing. Raises `Failed` when the disk does not take it."""
         try:
-            self._db.execute("begin immediate")
-            try:
+            with transaction(self._db):
                 yield
-                self._db.execute("commit")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("rollback")
-                raise
         except sqlite3.Error as error:
             raise _unusable(self._place, error) from error
 

@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import Any, Self
 
 from ones_slurm.engine.records import Point
+from ones_slurm.engine.transaction import transaction
 from ones_slurm.model.errors import Failed, NotFound
 from ones_slurm.report import ledger_schema
 from ones_slurm.report.companions import folded
@@ -299,14 +300,8 @@ class Ledger:
     def _transaction(self) -> Iterator[None]:
         """All or nothing. Raises `Failed` when the disk does not take it."""
         try:
-            self._db.execute("begin immediate")
-            try:
+            with transaction(self._db):
                 yield
-                self._db.execute("commit")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("rollback")
-                raise
         except sqlite3.Error as error:
             raise _unusable(self._place, error) from error
 
