@@ -122,6 +122,7 @@ def _join(env: Mapping[str, str]) -> World:
 def leave() -> None:
     """Ends torch.distributed in this process, so that it exits without complaint."""
     _GROUP.dissolve()
+    _GROUP.settle()
 
 
 def _store(rank: int, size: int, env: Mapping[str, str]) -> Any:
