@@ -36,6 +36,7 @@ EXTRAS = {
     "pipeline": ["ortools>=9.10"],
     "dev": [
         "pytest>=8.2",
+        "pytest-rerunfailures>=15",
         "pytest-timeout>=2.3",
         "pytest-xdist>=3.6",
         "hypothesis>=6.100",
