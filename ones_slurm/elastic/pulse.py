@@ -8,6 +8,7 @@ from collections.abc import Callable
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ones_slurm.elastic.formation import PARTED, newest
+from ones_slurm.elastic.store import open_store
 
 # Ours: a death that the wrapper has seen reaches a blocked rank within this time; five store operations a second.
 _LOOK_EVERY_S = 0.2
@@ -19,7 +20,8 @@ class Pulse:
 
     def __init__(self, store: TCPStore, name: str, hang_up: Callable[[], None]) -> None:
         self.broken = threading.Event()
-        self._store, self._name, self._hang_up = store.clone(), name, hang_up  # type: ignore[attr-defined]
+        # A connection of its own: one that waits for its answer keeps all others who share it waiting.
+        self._store, self._name, self._hang_up = open_store(store.host, store.port), name, hang_up
         self._entered = -1
         self._seen = -1
         self._lock = threading.Lock()

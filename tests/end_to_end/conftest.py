@@ -32,6 +32,8 @@ class Site:
         return self.lab.folder / "home/user1"
 
     def start_daemon(self, *options: str) -> None:
+        if self.daemon is not None and self.daemon.poll() is None:
+            self.stop_daemon()  # a story that failed half-way and is told again
         with (self.lab.folder / "log/onesd.log").open("a") as log:
             self.daemon = self.lab.popen(["onesd", *options], user="operator", host="head", stdout=log, stderr=log)
         self.until(lambda: self.ones("queue").returncode == 0, "onesd answers", 30)
