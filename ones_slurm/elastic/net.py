@@ -1,6 +1,7 @@
 """The module that a script calls in its loop: one object for life, whatever world it runs in."""
 
 import contextlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ones_slurm.elastic.world import World
+
+# Older torches (2.6) always send rank 0's parameters to the others again: right as well, only slower.
+_MAY_SKIP_SYNC = "init_sync" in inspect.signature(DistributedDataParallel.__init__).parameters
 
 
 class Net(nn.Module):
@@ -29,9 +33,8 @@ class Net(nn.Module):
         self._parallel.clear()
         if world.size > 1:
             ids = [world.device] if world.device.type == "cuda" else None
-            self._parallel.append(
-                DistributedDataParallel(self.module, device_ids=ids, init_sync=not known, **self._options)
-            )
+            sync = {"init_sync": False} if known and _MAY_SKIP_SYNC else {}
+            self._parallel.append(DistributedDataParallel(self.module, device_ids=ids, **sync, **self._options))
 
     def leave(self) -> None:
         """Lets go of the world, so that its group can be dissolved."""
