@@ -14,7 +14,7 @@ from ones_slurm.cli.table import plain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ones_slurm.report.columns import JobLine
+    from ones_slurm.report.lines import JobLine
 
 # Ours: who wants to know of more at once wants a table.
 MOST_PAGES = 20
@@ -57,8 +57,8 @@ def command(
     from ones_slurm.model.errors import NotFound, UsageError
     from ones_slurm.model.settings import load_site
     from ones_slurm.report.as_json import values_of
-    from ones_slurm.report.columns import job_lines
     from ones_slurm.report.fairness import fairness
+    from ones_slurm.report.lines import job_lines
     from ones_slurm.report.selection import Selection
 
     settings = load_site(site)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ones_slurm.cli.books import books, journal_path, learn, warn
-from ones_slurm.report.columns import COLUMNS, GROUP_COLUMNS, JOB_COLUMNS, Column
+from ones_slurm.report.column import Column
+from ones_slurm.report.columns import GROUP_COLUMNS, JOB_COLUMNS
+from ones_slurm.report.segment_columns import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -145,7 +147,7 @@ def command(
             by = "segment" if told or count <= MOST_TOLD else "user"
         now_s = None if live or selection.until_s is None else selection.until_s
         if by not in ("segment", "job"):
-            from ones_slurm.report.columns import group_lines
+            from ones_slurm.report.lines import group_lines
 
             _print_rows(by, group_lines(by, book.groups(selection, by)), columns, parsable=parsable, as_json=as_json)
             _tell_kinds(book.odd(selection))
@@ -159,7 +161,7 @@ def command(
             until_s = book.until_s if now_s is None else now_s
             write_page(html, found, book, selection, settings, now_s=until_s, journal=opened)
         elif by == "job":
-            from ones_slurm.report.columns import job_lines
+            from ones_slurm.report.lines import job_lines
 
             lines = job_lines(found, _rho(book, found) if as_json or parsable or "rho" in (format or "") else None)
             _print_rows(by, lines, columns, parsable=parsable, as_json=as_json)

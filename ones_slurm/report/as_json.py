@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from ones_slurm.report.columns import COLUMNS, OF_THE_JOB, GroupLine, JobLine, Line, columns_of, lines_of
+from ones_slurm.report.columns import columns_of
 from ones_slurm.report.figures import JobFigures, Totals, gpu_hours, job_figures, totals
+from ones_slurm.report.lines import GroupLine, JobLine, Line, lines_of
 from ones_slurm.report.losses import CAUSES, losses
+from ones_slurm.report.segment_columns import COLUMNS, OF_THE_JOB
 from ones_slurm.report.segments import JobHistory
 
 JSON_VERSION = 1

@@ -6,8 +6,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ones_slurm.report.columns import COLUMNS, OF_THE_JOB, Column, columns_of, job_line, lines_of, totals_line
+from ones_slurm.report.column import Column
+from ones_slurm.report.columns import columns_of
 from ones_slurm.report.figures import job_figures, totals
+from ones_slurm.report.lines import job_line, lines_of, totals_line
+from ones_slurm.report.segment_columns import COLUMNS, OF_THE_JOB
 from ones_slurm.report.segments import JobHistory
 
 Chosen = Sequence[tuple[Column, int]]

@@ -12,8 +12,9 @@ from ones_slurm.engine.memory import Decision, Memory
 from ones_slurm.engine.records import Run, Tick
 from ones_slurm.model.cluster import ClusterView
 from ones_slurm.model.plan import Outcome, Plan, Shrink, Status
-from ones_slurm.report.columns import COLUMNS, JOB_COLUMNS
+from ones_slurm.report.columns import JOB_COLUMNS
 from ones_slurm.report.dump import read_dump
+from ones_slurm.report.segment_columns import COLUMNS
 
 DATA = Path(__file__).parent / "data"
 DUMP = DATA / "sacct-22.05.8.psv"

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from ones_slurm.cli import report as report_module
 from ones_slurm.cli.main import ones
-from ones_slurm.report.columns import COLUMNS, GROUP_COLUMNS, JOB_COLUMNS
+from ones_slurm.report.columns import GROUP_COLUMNS, JOB_COLUMNS
+from ones_slurm.report.segment_columns import COLUMNS
 
 DUMP = Path(__file__).parent / "data" / "sacct-26.05.5.psv"
 

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from ones_slurm.model.errors import UsageError
 from ones_slurm.report.as_json import report_values
-from ones_slurm.report.columns import COLUMNS, chosen
+from ones_slurm.report.columns import chosen
+from ones_slurm.report.segment_columns import COLUMNS
 from ones_slurm.report.segments import histories
 from ones_slurm.report.shown import show_duration, show_time
 from ones_slurm.report.table import on_terminal, parsable, plain
