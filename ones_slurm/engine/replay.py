@@ -5,8 +5,9 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from ones_slurm.engine.journal import Journal, decode_plan, encode_plan
+from ones_slurm.engine.journal import Journal
 from ones_slurm.engine.ladder import Laddered
+from ones_slurm.engine.packing import decode_plan, encode_plan
 from ones_slurm.model.plan import Plan
 from ones_slurm.model.sockets import Policy
 

@@ -13,8 +13,9 @@ import pytest
 from views import job, plan, view
 
 from ones_slurm.engine import schema
-from ones_slurm.engine.journal import Journal, decode_plan, encode_plan
+from ones_slurm.engine.journal import Journal
 from ones_slurm.engine.memory import Decision, Memory
+from ones_slurm.engine.packing import decode_plan, encode_plan
 from ones_slurm.engine.records import Run, Tick
 from ones_slurm.model.errors import Failed, NotFound
 from ones_slurm.model.plan import Outcome, Plan, Rebatch, Requeue, Shrink, Status, Target

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from ones_slurm.cli.main import ones
-from ones_slurm.engine.journal import Journal, decode_plan
+from ones_slurm.engine.journal import Journal
+from ones_slurm.engine.packing import decode_plan
 from ones_slurm.lab import Lab, LabSpec, packages
 from ones_slurm.lab.site_file import site_file
 
