@@ -219,42 +219,45 @@ def _selection(
 
 
 def _print(jobs: Sequence[JobHistory], columns: Chosen, *, parsable: bool, as_json: bool) -> None:
-    import msgspec
-    from rich.console import Console
-
     from ones_slurm.report import table
-    from ones_slurm.report.as_json import report_values
 
     if as_json:
+        import msgspec
+
+        from ones_slurm.report.as_json import report_values
+
         click.echo(msgspec.json.format(msgspec.json.encode(report_values(jobs)), indent=1))
     elif parsable:
         _lines(table.parsable(jobs, columns or table.EVERYTHING))
     elif sys.stdout.isatty():
+        from rich.console import Console
+
         table.on_terminal(Console(), table.plain(jobs, columns or table.DEFAULT))
     else:
         _lines(table.plain(jobs, columns or table.DEFAULT))
 
 
 def _print_rows(by: str, lines: Any, columns: Chosen, *, parsable: bool, as_json: bool) -> None:
-    import msgspec
-    from rich.console import Console
-
     from ones_slurm.report import table
-    from ones_slurm.report.as_json import values_of
 
     if as_json:
+        import msgspec
+
+        from ones_slurm.report.as_json import values_of
+
         click.echo(msgspec.json.format(msgspec.json.encode(values_of(by, lines)), indent=1))
     elif parsable:
         _lines(table.parsable_rows(lines, columns or table.everything_of(by)))
     elif sys.stdout.isatty():
+        from rich.console import Console
+
         table.on_terminal(Console(), table.plain_rows(lines, columns or table.default_of(by)))
     else:
         _lines(table.plain_rows(lines, columns or table.default_of(by)))
 
 
 def _lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(line)
+    click.echo("\n".join(lines))  # at once: of a week there are tens of thousands
 
 
 def _words(given: str | None) -> tuple[str, ...]:

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 # Ours: 1000 resamples put the ends of a 95 % interval within some per cent of its width.
 _RESAMPLES = 1000
 # Ours: beyond it the bootstrap of a mean comes close to the normal interval, which needs no resamples.
@@ -18,6 +16,8 @@ def mean_interval(values: Sequence[float], *, seed: int = 1) -> tuple[float, flo
     """
     if not values:
         return None
+    import numpy as np  # here: it takes as long as a small report, and only sums need it
+
     found = np.asarray(values, float)
     mean = float(found.mean())
     if len(found) > _MOST_RESAMPLED:

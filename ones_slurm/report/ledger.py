@@ -237,7 +237,10 @@ class Ledger:
 
     def gpus(self, begin_s: float, end_s: float) -> int:
         """GPUs of the cluster between two times: as many as were held at once, for accounting knows no others."""
-        there = "from segments where gpus > 0 and start_s <= :end and (open or end_s > max(:begin, start_s))"
+        there = (  # the first condition is for the index
+            "from segments where (open = 1 or (open = 0 and end_s > :begin)) "
+            "and gpus > 0 and start_s <= :end and (open or end_s > start_s)"
+        )
         most = self._db.execute(
             "select max(held) from (select sum(step) over (order by at_s, step) as held from ("
             f"select max(start_s, :begin) as at_s, gpus as step {there} "

@@ -52,7 +52,8 @@ CAUSES = ("waiting", "moving", "restarting", "lost_work", "bubbles", "large_batc
 
 def losses(job: JobHistory) -> Losses:
     """Those of one job."""
-    return total_losses(map(_of_segment, job.segments))
+    first, *more = map(_of_segment, job.segments)
+    return total_losses((first, *more)) if more else first
 
 
 def total_losses(parts: Iterable[Losses]) -> Losses:

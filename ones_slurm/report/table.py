@@ -1,10 +1,7 @@
 """The report as text: aligned for people and pipes, `|`-separated for scripts, coloured on a terminal."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from ones_slurm.report.column import Column
 from ones_slurm.report.columns import columns_of
@@ -12,6 +9,9 @@ from ones_slurm.report.figures import job_figures, totals
 from ones_slurm.report.lines import job_line, lines_of, totals_line
 from ones_slurm.report.segment_columns import COLUMNS, OF_THE_JOB
 from ones_slurm.report.segments import JobHistory
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Chosen = Sequence[tuple[Column, int]]
 DEFAULT: Chosen = tuple((column, 0) for column in COLUMNS if column.default and column.key not in OF_THE_JOB)
@@ -68,8 +68,10 @@ def plain_rows(lines: Sequence[Any], columns: Chosen) -> Iterator[str]:
         yield _aligned(row, columns, widths).removeprefix("  ")
 
 
-def on_terminal(console: Console, lines: Iterable[str]) -> None:
+def on_terminal(console: "Console", lines: Iterable[str]) -> None:
     """Lines in colours. One wider than the terminal runs on: that reads easier than folded cells."""
+    from rich.text import Text  # here: most reports go into a file or a pipe
+
     for number, line in enumerate(lines):
         style = "dim" if number == 0 else "" if line.startswith(" ") else "bold"
         console.print(Text(line, style=style), soft_wrap=True)
