@@ -8,7 +8,7 @@ export OMP_NUM_THREADS := 1
 CHECKERS := shellcheck lua-check
 TESTED_WITH := gcc libc6-dev libslurm-dev chromium fonts-dejavu-core
 
-.PHONY: venv packages demo test quick check bench bench-rescale soak fuzz dist clean
+.PHONY: venv packages demo test quick check bench bench-rescale soak fuzz faults dist clean
 
 venv:
 	@tools/bootstrap
@@ -56,6 +56,10 @@ bench-rescale: packages
 # Two hundred changes of size and deaths in a row, drawn by chance.
 soak: venv
 	ONES_CHANGES=200 $(PY) -m pytest -n 0 -q -s tests/elastic/test_live_random.py
+
+# Five hundred faults on a cluster of eight nodes, in about an hour; FAULTS="--seed 7 --count 40" for others.
+faults: packages
+	$(PY) tests/faults/faults.py $(FAULTS)
 
 clean:
 	rm -rf build dist share *.egg-info
