@@ -25,6 +25,7 @@ from ones_slurm.report.dump import Saved
 from ones_slurm.report.groups import Group, groups
 from ones_slurm.report.join import Known, explained
 from ones_slurm.report.ledger_choice import choose, condition
+from ones_slurm.report.ledger_errors import unusable
 from ones_slurm.report.ledger_intake import Taken, derive, merge, stored_rows, touch_nothing
 from ones_slurm.report.ledger_journal import Kept
 from ones_slurm.report.segments import JobHistory, Oddity, Segment, in_order, settled
@@ -83,13 +84,13 @@ class Ledger:
             # systems.
             db = sqlite3.connect(uri, uri=uri.startswith("file:"), timeout=_BUSY_S, isolation_level=None)
         except sqlite3.Error as error:
-            raise _unusable(place, error) from error
+            raise unusable(place, error) from error
         try:
             db.execute(f"pragma cache_size = -{_CACHE_KIB}")
             ledger_schema.make(db, place)
         except (sqlite3.Error, Failed) as error:
             db.close()
-            raise error if isinstance(error, Failed) else _unusable(place, error) from error
+            raise error if isinstance(error, Failed) else unusable(place, error) from error
         return cls(db, place)
 
     def close(self) -> None:
@@ -99,8 +100,10 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self.close()
+        if isinstance(error, sqlite3.Error | json.JSONDecodeError):  # what is in it came out of no ledger
+            raise unusable(self._place, error) from error
 
     @property
     def until_s(self) -> float:
@@ -306,7 +309,7 @@ class Ledger:
             with transaction(self._db):
                 yield
         except sqlite3.Error as error:
-            raise _unusable(self._place, error) from error
+            raise unusable(self._place, error) from error
 
 
 def _segment(row: Sequence[Any]) -> Segment:
@@ -328,7 +331,3 @@ def _segment(row: Sequence[Any]) -> Segment:
         restart_cost_s=row[16],
         time_limit_s=row[17],
     )
-
-
-def _unusable(place: str, error: sqlite3.Error) -> Failed:
-    return Failed(f"cannot use the ledger {place}: {error}", hint="is the disk full, or the file no ledger?")

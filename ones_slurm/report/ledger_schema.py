@@ -8,6 +8,7 @@ that of its base (see `companions.py`). Unix seconds everywhere. A segment that 
 is counted until whenever it is asked about.
 """
 
+import contextlib
 import sqlite3
 
 from ones_slurm.model.errors import Failed
@@ -86,3 +87,18 @@ def make(db: sqlite3.Connection, place: str) -> None:
             f"the ledger {place} has version {found}, this program knows {VERSION}",
             hint="delete it: all that is in it is read again from accounting",
         )
+    elif _tables(db) != _own_tables():
+        raise Failed(
+            f"the ledger {place} has other tables than version {VERSION} has",
+            hint="something else wrote in it: delete it, for all that is in it is read again from accounting",
+        )
+
+
+def _own_tables() -> set[str]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(TABLES)
+        return _tables(db)
+
+
+def _tables(db: sqlite3.Connection) -> set[str]:
+    return {row[0] for row in db.execute("select sql from sqlite_master where sql is not null")}

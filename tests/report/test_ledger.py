@@ -1,14 +1,18 @@
 """The ledger: the same whatever the order, the pieces and the number of readings; and it asks Slurm for little."""
 
+import contextlib
 import random
+import sqlite3
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from accounting_rows import row
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ones_slurm.cli.main import ones
 from ones_slurm.engine.journal import Journal
 from ones_slurm.model.errors import Failed, NotFound
 from ones_slurm.report.dump import Saved, read_dump
@@ -262,6 +266,48 @@ def test_a_file_that_is_no_ledger_is_refused(tmp_path):
         Ledger.open(tmp_path / "x")
     with pytest.raises(NotFound, match="no ledger"):
         Ledger.read(tmp_path / "nothing")
+
+
+BROKEN = {
+    "cut in the middle": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "cut in its first page": lambda path: path.write_bytes(path.read_bytes()[:2048]),
+    "garbage behind the first page": lambda path: path.write_bytes(
+        path.read_bytes()[:4096] + random.Random(1).randbytes(path.stat().st_size - 4096)
+    ),
+    "text": lambda path: path.write_text("JobID|State\n" * 1000),
+    "without a table": lambda path: changed(path, "drop table segments"),
+    "with another column": lambda path: changed(path, "alter table segments rename column gpus to cards"),
+    "of a later version": lambda path: changed(path, "pragma user_version = 99"),
+}
+
+
+def changed(path, statement):
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute(statement)
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_malformed_ledger_is_named_with_what_is_to_be_done(tmp_path, how):
+    path, dump = tmp_path / "ledger.sqlite", DATA / "sacct-22.05.8.psv"
+    with Ledger.open(path, gpus_per_node={"gpu": 4}) as ledger:
+        ledger.take_saved(Saved(dump))
+    BROKEN[how](path)
+    before = path.read_bytes()
+    said = CliRunner().invoke(ones, ["report", "--from", str(dump), "--ledger", str(path), "-S", "now-9999days"])
+    asked = CliRunner().invoke(ones, ["report", "--ledger", str(path), "-a", "-S", "now-9999days"])
+    for answer in (said, asked):
+        assert answer.exit_code == 1, answer.output
+        assert f"ledger {path}" in answer.stderr
+        assert "delete it" in answer.stderr
+        assert "read again from accounting" in answer.stderr
+        assert "Traceback" not in answer.stderr
+    assert path.read_bytes() == before
+
+
+def test_a_folder_is_no_ledger(tmp_path):
+    with pytest.raises(Failed, match="cannot use the ledger") as told:
+        Ledger.open(tmp_path)
+    assert "no file" in told.value.hint
 
 
 def test_a_database_of_something_else_is_left_alone(tmp_path):
