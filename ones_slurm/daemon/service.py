@@ -162,6 +162,7 @@ class Service:
             generations=self._journal.last_generations(),
             lender=None if self._observe else lender_of(self._site, self._board),
             owner=self._owner,
+            requeues=None if self._observe else self._journal.last_requeues(),
         )
         cluster = Experienced(cluster, self._journal, self._site.policy)
         if self._owner is not None:

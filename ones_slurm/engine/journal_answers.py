@@ -73,6 +73,14 @@ class Answers:
         """`last_generation` of every job that had an action."""
         return dict(self._db.execute("select job_id, max(generation) from actions group by job_id"))
 
+    def last_requeues(self) -> dict[str, tuple[float, float]]:
+        """When the last requeue of each job was begun, and when that move was over."""
+        rows = self._db.execute(
+            "select job_id, max(sent_s), ended_s from actions where kind = 'requeue' and ended_s is not null "
+            "group by job_id"
+        )
+        return {job_id: (sent_s, ended_s) for job_id, sent_s, ended_s in rows}
+
     def unfinished_actions(self) -> list[Action]:
         """Actions without an outcome, oldest first: they are sent again after a restart."""
         rows = self._db.execute("select action from actions where ended_s is null order by sent_s, job_id")

@@ -20,6 +20,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     `slurm_states`, which keeps every base state and flag word. `nodes` are the names held now.
     `gres` is what it asked for on each node in Slurm's words, `features` the constraint, as they are to be asked again.
     `command` is the script with its arguments, empty where there is none (`--wrap`) or a single job was asked for.
+    `held_by_requeue`: as a requeue with a hold has left it, and nobody has held or released it since.
     """
 
     job_id: str
@@ -50,6 +51,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     requeueable: bool = True
     batch: bool = True
     held: bool = False
+    held_by_requeue: bool = False
     het: bool = False
     priority: int = 0
 

@@ -21,6 +21,10 @@ class RawNodes(msgspec.Struct):
     list: str = ""
 
 
+# What Slurm says of a job that was requeued with a hold, until anybody holds or releases it.
+_REQUEUED_HELD = "job requeued in held state"
+
+
 class RawResources(msgspec.Struct):
     nodes: str | RawNodes = ""
 
@@ -33,6 +37,7 @@ class RawJob(msgspec.Struct):
     user_id: Number = None
     user_name: str = ""
     state_reason: str = ""
+    state_description: str = ""
     account: str = ""
     partition: str = ""
     qos: str = ""
@@ -136,6 +141,7 @@ def read_job(raw: RawJob) -> JobRecord:
         requeueable=raw.requeue,
         batch=raw.batch_flag,
         held=pending and (whole(raw.priority) == 0 or raw.state_reason in {"JobHeldUser", "JobHeldAdmin"}),
+        held_by_requeue=pending and _REQUEUED_HELD in (raw.state_description, raw.state_reason.replace("_", " ")),
         het=whole(raw.het_job_id) > 0,
         priority=whole(raw.priority),
     )

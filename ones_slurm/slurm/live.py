@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ones_slurm.model.cluster import ClusterView, JobState
 from ones_slurm.model.errors import Unreachable
-from ones_slurm.model.plan import Action, Grow, Outcome, Start, Status
+from ones_slurm.model.plan import Action, Grow, Outcome, Requeue, Start, Status
 from ones_slurm.model.settings import Site
 from ones_slurm.model.sockets import Changed, Event, Finished
 from ones_slurm.model.wire import Order, Phase, Sync
@@ -20,6 +20,7 @@ from ones_slurm.slurm.board import Board, follows, speed
 from ones_slurm.slurm.client import JobRecord, SlurmClient
 from ones_slurm.slurm.facts import OpenMove
 from ones_slurm.slurm.greeting import greet, needs_order
+from ones_slurm.slurm.holds import Holds
 from ones_slurm.slurm.join import SILENT_AFTER_S, Join
 from ones_slurm.slurm.lenders import Lender
 from ones_slurm.slurm.mover import Mover
@@ -55,7 +56,7 @@ class LiveCluster:
     `generations` are the highest ones known from earlier lives of the daemon, so that none is used twice. `pause`
     waits up to that many seconds for jobs that say something new; tests put another time behind it and `clock`.
     `lender` submits companions; without one (None) jobs have none here, and none is touched. `owner` is set to keep to
-    that user's companions.
+    that user's companions. `requeues` are when those of earlier lives began and ended; None: no hold is lifted.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class LiveCluster:
         generations: Mapping[str, int] | None = None,
         lender: Lender | None = None,
         owner: str | None = None,
+        requeues: Mapping[str, tuple[float, float]] | None = None,
         clock: Callable[[], float] = time.time,
         pause: Callable[[float], set[str]] | None = None,
     ) -> None:
@@ -77,10 +79,12 @@ class LiveCluster:
         self._lender, self._owner = lender, owner
         self._mover = Mover(client, board, backoff, site.moves, self.now, lender=lender)
         self._reaper = Reaper(client, board, backoff) if lender is not None else None
+        self._holds = Holds(client, backoff, requeues) if requeues is not None else None
         self._no_loans_before_s: dict[str, float] = {}
         self._now_s = clock()
         self._moves: dict[str, OpenMove] = {}
         self._look_s: dict[str, float] = {}
+        self._taken_up_s: dict[str, float] = {}
         self._restarts: dict[str, int] = {}
         self._starts: dict[str, Start] = {}
         self._orders: dict[str, list[Order]] = {}  # what each job was last told to go with, newest first
@@ -106,6 +110,8 @@ class LiveCluster:
         if self._reaper is not None:
             owned = [job for job in snapshot.jobs if self._owner in (None, job.user)]
             self._reaper.look(owned, self._moves, now_s)
+        if self._holds is not None:
+            self._holds.look(snapshot.jobs, self._moves)
         return Join(self._site, words, self._moves, self._starts, self._can_lend).view(
             snapshot,
             now_s,
@@ -153,7 +159,7 @@ class LiveCluster:
             stage = QUEUED if isinstance(action, Start) else LENDING if isinstance(action, Grow) else LEAVING
             restarts = self._restarts.get(job_id)
             self._moves[job_id] = OpenMove(action=action, restarts=restarts, stage=stage, since_s=self.now())
-            self._look_s[job_id] = self.now()
+            self._look_s[job_id] = self._taken_up_s[job_id] = self.now()
             self._highest[job_id] = max(self._highest.get(job_id, 0), generation)
             if isinstance(action, Start):
                 self._starts[job_id] = action
@@ -172,6 +178,9 @@ class LiveCluster:
             self._look_s[job_id] = now_s + max(LOOK_RARELY_S if rarely else LOOK_S, self._backoff.wait_s)
             return []
         del self._moves[job_id], self._look_s[job_id]
+        began_s = self._taken_up_s.pop(job_id)
+        if isinstance(move.action, Requeue) and self._holds is not None:
+            self._holds.note(job_id, began_s, self.now())
         if outcome.status is not Status.DONE:
             self._starts.pop(job_id, None)
         if isinstance(move.action, Grow) and outcome.status is Status.REFUSED:

@@ -15,8 +15,9 @@ from ones_slurm.slurm.client import JobRecord, Refused, SlurmClient
 from ones_slurm.slurm.facts import OpenMove
 from ones_slurm.slurm.lenders import Lender
 from ones_slurm.slurm.loans import companions_of
-from ones_slurm.slurm.moves import gave_up, next_step
+from ones_slurm.slurm.moves import forgotten, gave_up, next_step
 from ones_slurm.slurm.steps import (
+    RESIZING,
     Finish,
     GiveBack,
     Lend,
@@ -94,6 +95,8 @@ class Mover:
         record = self.record(job_id)
         if move.restarts is None and record is not None:
             move = replace(move, restarts=record.restarts)
+        if record is not None and forgotten(move, record):
+            move = replace(move, stage=RESIZING, since_s=self._now(), tried=frozenset())
         companions: tuple[JobRecord, ...] = ()
         if record is not None and self._lender is not None and not isinstance(move.action, Start):
             user = record.user

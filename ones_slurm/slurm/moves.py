@@ -83,6 +83,11 @@ def gave_up(move: OpenMove, sync: Sync) -> bool:
     return older and move.left_in == sync.restarts and sync.phase in (Phase.STARTING, Phase.TRAINING, Phase.LEAVING)
 
 
+def forgotten(move: OpenMove, record: JobRecord) -> bool:
+    """Whether a slurmctld that was killed has gone back to before the release, and so perhaps to before other steps."""
+    return move.stage == QUEUED and record.held_by_requeue and isinstance(move.action, Requeue)
+
+
 def _of_waiting_job(facts: Facts) -> Step:  # noqa: PLR0911  (a list of rules, read from the top)
     """The job is pending: by our requeue, by somebody else's, or because it never started."""
     action, record, move = facts.action, facts.record, facts.move

@@ -151,7 +151,7 @@ def _keep(ground: Ground, stream: Stream, seed: int) -> None:
     folder = BUILD / f"seed-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     kept = [ground.log, *ground.lab.folder.glob("log/slurm*.log"), *stream.folder.glob("t*.*")]
-    kept += [ground.journal.with_name(ground.journal.name + end) for end in ("", "-wal", "-shm")]
+    kept += ground.state_dir.glob("journal.sqlite*")
     for path in kept:
         with contextlib.suppress(OSError):
             (folder / path.name).write_bytes(path.read_bytes())

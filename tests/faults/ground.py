@@ -1,10 +1,12 @@
 """The lab on which faults happen: its `onesd`, its processes and their signals, its journal on a small disk."""
 
+import json
 import pathlib
 import signal
 import subprocess
 import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -47,10 +49,17 @@ class Ground:
         hasty = site_file(spec).replace("min_move_gap_s = 15.0", "min_move_gap_s = 4.0")
         return msgspec.structs.replace(spec, etc_slurm={"ones.toml": hasty + '\n[policy]\nname = "equal"\n'})
 
+    def journal(self) -> dict[str, Any]:
+        """What the journal says, read as a reader would while `onesd` writes (SQLite follows no path through /proc)."""
+        look = pathlib.Path(__file__).with_name("look_into_journal.py")
+        argv = ("python", look, f"{STATE_DIR}/journal.sqlite")
+        found: dict[str, Any] = json.loads(self.lab.run(argv, user="operator", host="head").stdout)
+        return found
+
     @property
-    def journal(self) -> pathlib.Path:
-        """The journal, as this process reaches it."""
-        return self._inside("head") / STATE_DIR.removeprefix("/") / "journal.sqlite"
+    def state_dir(self) -> pathlib.Path:
+        """The daemon's folder, as this process reaches it."""
+        return self._inside("head") / STATE_DIR.removeprefix("/")
 
     @property
     def site_file(self) -> pathlib.Path:

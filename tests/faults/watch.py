@@ -6,10 +6,6 @@ import time
 from ground import Ground
 from stream import Stream, faults_of
 
-from ones_slurm.engine.journal import Journal
-from ones_slurm.engine.replay import replay
-from ones_slurm.policy.registry import policy_named
-
 # Ours: the lab's own time-outs for a leave and a start (60 s each), a dead node's (30 s), and an overloaded machine.
 IDLE_S = 240.0
 # After the last fault: what a node needs to come back, and a move to end.
@@ -69,10 +65,9 @@ class Watch:
             self._ground.until(self._accounting_adds_up, "accounting adds up", SETTLES_WITHIN_S)
         except AssertionError as error:
             self._violated(str(error).partition("\n---")[0] + f" ({self._why})")
-        with Journal.read(self._ground.journal) as journal:
-            ticks, difference = replay(journal, policy_named)
-        if ticks == 0 or difference is not None:
-            self._violated(f"the journal's {ticks} ticks do not replay: {difference}")
+        found = self._ground.journal()
+        if found["ticks"] == 0 or found["difference"] != "''":
+            self._violated(f"the journal's {found['ticks']} ticks do not replay: {found['difference']}")
 
     def _nodes_are_well(self) -> bool:
         self._why = self._ground.as_root("sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %T %E", check=False)
@@ -80,9 +75,9 @@ class Watch:
         return bool(lines) and all(line[1] == "idle" for line in lines)
 
     def _nothing_is_open(self) -> bool:
-        with Journal.read(self._ground.journal) as journal:
-            self._why = f"open: {journal.unfinished_actions()}"
-            return not journal.unfinished_actions()
+        unfinished = self._ground.journal()["unfinished"]
+        self._why = f"open: {unfinished}"
+        return not unfinished
 
     def _accounting_adds_up(self) -> bool:
         """Each job has ended, its runs follow each other, and our report counts the GPU time that Slurm counts."""

@@ -149,7 +149,11 @@ class ElasticWorld(World):
         clock = lambda: self.now_s  # noqa: E731
         backoff = Backoff(np.random.default_rng(1), first_s=1.0, longest_s=5.0, clock=clock)
         return LiveCluster(
-            self.slurm, self.board, self.site, Everything(), backoff=backoff, clock=clock, pause=self.pause, **more
+            self.slurm,
+            self.board,
+            self.site,
+            Everything(),
+            **{"backoff": backoff, "requeues": {}, "clock": clock, "pause": self.pause} | more,
         )
 
     def pause(self, seconds: float) -> set[str]:

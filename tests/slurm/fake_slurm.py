@@ -45,6 +45,7 @@ class FakeJob:
     requeueable: bool = True
     batch: bool = True
     held: bool = False
+    held_by_requeue: bool = False
     state: str = "PENDING"
     completing_until_s: float | None = None
     begin_s: float = 0.0
@@ -272,13 +273,13 @@ class FakeSlurm:
             raise Refused("Job has already finished")
         if job.completing_until_s is not None:
             raise Refused("Job is pending execution")
-        job.held, job.priority = True, 0
+        job.held, job.held_by_requeue, job.priority = True, True, 0
         if job.state == "RUNNING":
             self.world.put_back(job, "REQUEUED")
 
     def release(self, job_id: str) -> None:
         job = self._pending("release", job_id)
-        job.held, job.priority = False, 1
+        job.held, job.held_by_requeue, job.priority = False, False, 1
         self.world.schedule()
 
     def start_now(self, job_id: str) -> None:
@@ -342,6 +343,7 @@ class FakeSlurm:
             requeueable=job.requeueable,
             batch=job.batch,
             held=job.held,
+            held_by_requeue=job.held_by_requeue,
             priority=job.priority,
         )
 

@@ -337,3 +337,63 @@ def test_ten_thousand_jobs_are_joined_in_well_under_a_second(world):
     began_s = time.process_time()
     assert sum(job.elastic for job in cluster.observe().jobs) == 10_000
     assert time.process_time() - began_s < 1.5
+
+
+def requeued_to_three(world, cluster):
+    """A job whose requeue is over: it trains on three nodes."""
+    job_id = world.train(nodes=1)
+    let_run(world, cluster, 10)
+    cluster.act([Requeue(job_id=job_id, generation=2, nodes=3, from_nodes=1, batch=192, lr_scale=3.0)])
+    assert outcomes(let_run(world, cluster, 60)) == [(2, Status.DONE)]
+    return job_id
+
+
+def go_back_to_before_the_release(world, job_id):
+    """slurmctld is killed and comes up with a state from before the release."""
+    job = world.jobs[job_id]
+    job.state, job.nodes, job.held, job.held_by_requeue, job.priority = "PENDING", [], True, True, 0
+    world.wrappers[job_id].phase, world.wrappers[job_id].ranks_on = None, ()
+
+
+def test_a_job_that_slurm_takes_back_to_before_its_release_is_released_again(world):
+    cluster = world.cluster()
+    job_id = requeued_to_three(world, cluster)
+    go_back_to_before_the_release(world, job_id)
+    cluster.observe()
+    let_run(world, cluster, 20)
+    assert world.wrappers[job_id].history[-1][1:] == (("c1", "c2", "c3"), 192)
+
+
+def test_so_is_it_by_a_daemon_that_knows_of_the_requeue_from_its_journal_only(world):
+    began_s = world.now_s
+    job_id = requeued_to_three(world, world.cluster())
+    go_back_to_before_the_release(world, job_id)
+    world.restart_daemon()
+    cluster = world.cluster(requeues={job_id: (began_s, world.now_s)})
+    cluster.observe()
+    assert not world.jobs[job_id].held
+
+
+def test_a_job_that_its_user_requeues_with_a_hold_later_stays_held(world):
+    cluster = world.cluster()
+    job_id = requeued_to_three(world, cluster)
+    let_run(world, cluster, 20)
+    go_back_to_before_the_release(world, job_id)
+    world.jobs[job_id].submit_s = world.now_s
+    cluster.observe()
+    assert world.jobs[job_id].held
+
+
+def test_a_requeue_whose_release_slurm_forgets_while_the_job_waits_is_released_with_its_size_again(world):
+    cluster = world.cluster()
+    job_id = world.train(nodes=1)
+    let_run(world, cluster, 10)
+    guest = world.submit(nodes=2)
+    cluster.act([Requeue(job_id=job_id, generation=2, nodes=3, from_nodes=1, batch=192)])
+    let_run(world, cluster, 20)
+    assert job_of(cluster, job_id).move.stage == "queued"
+    job = world.jobs[job_id]
+    job.held, job.held_by_requeue, job.asked_nodes = True, True, 1
+    world.finish(guest)
+    assert outcomes(let_run(world, cluster, 60)) == [(2, Status.DONE)]
+    assert world.wrappers[job_id].history[-1] == (2, ("c1", "c2", "c3"), 192)
