@@ -218,6 +218,10 @@ class Live:
             )
             publish(self._store, first)
         self._pulse.entering(0)
+        # Looked for and not waited for: a torch without libuv (Debian's) does not wake those who wait for a
+        # key that comes by compare_set.
+        while not self._await([key_of(0)]):
+            pass
         return msgspec.json.decode(self._store.get(key_of(0)), type=Formation)
 
     def _await(self, keys: list[str]) -> bool:
