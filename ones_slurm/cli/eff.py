@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -12,9 +12,12 @@ from ones_slurm.cli.books import books, journal_path, learn, warn
 from ones_slurm.cli.table import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ones_slurm.report.lines import JobLine
+    from ones_slurm.report.segments import JobHistory
+    from ones_slurm.report.usage import Usage
+    from ones_slurm.slurm.client import AccountingRow
 
 # Ours: who wants to know of more at once wants a table.
 MOST_PAGES = 20
@@ -38,7 +41,7 @@ def command(
     ledger: Path | None,
     journal: Path | None,
 ) -> None:
-    """Tell of each job what it used, where its GPU time went, and what would have helped.
+    """Tell of each job what it used, where its GPU and CPU time went, and what would have helped.
 
     \b
     GPU-hours      GPUs times the time that they were held
@@ -49,6 +52,8 @@ def command(
     lost work      trained, and trained again from an older checkpoint
     bubbles        idle time of its pipeline, by its own account
     large batch    what samples at a larger batch than the script's own were worth less
+    CPU            user and system time of its steps, of cores times the time that they were held
+    memory         the fullest step: its tasks' peaks together, at most what they had at once; of what was asked for
     fairness       rho: completion over the time on a fair share of the cluster; above 1 it was treated unfairly
     """
     import msgspec
@@ -83,21 +88,67 @@ def command(
         begin_s = min(job.segments[0].submit_s for job in found)
         end_s = max(job.segments[-1].end_s for job in found)
         rho = fairness(found, book.spans(begin_s, end_s), book.gpus(begin_s, end_s))
+        rows = book.rows(selection)
+        told = _told_use(found, rows, until_s=book.until_s, dump=dump, live=live)
     lines = job_lines(found, rho)
     if as_json:
-        told = values_of("job", lines)
-        for row, line in zip(told["rows"], lines, strict=True):
-            row["advice"] = list(_advice(line))
-        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=1))
+        answer = values_of("job", lines)
+        for row, line in zip(answer["rows"], lines, strict=True):
+            use = told.by_job.get(line.job.job_id)
+            row["use"] = None if use is None else _values(use)
+            row["advice"] = list(_advice(line, use))
+        click.echo(msgspec.json.format(msgspec.json.encode(answer), indent=1))
     else:
-        click.echo("\n\n".join("\n".join(map(plain, _page(line))) for line in lines))
+        click.echo("\n\n".join("\n".join(map(plain, _page(line, told))) for line in lines))
     for job in found:
         for warning in job.warnings:
             warn(f"job {job.job_id}: {warning}")
 
 
-def _page(line: JobLine) -> Iterator[str]:
+class ToldUse(NamedTuple):
+    """CPU and memory by job, and a word where they are not known: `why`, or that the cluster does not measure them."""
+
+    by_job: Mapping[str, Usage]
+    measured: bool = True
+    why: str = ""
+
+
+def _told_use(
+    jobs: Sequence[JobHistory], rows: Sequence[AccountingRow], *, until_s: float, dump: Path | None, live: bool
+) -> ToldUse:
+    from ones_slurm.report.segments import histories
+    from ones_slurm.report.usage import usage
+    from ones_slurm.slurm.cli_client import CommandClient
+    from ones_slurm.slurm.usage import saved_used
+
+    measured = True
+    if live:
+        client = CommandClient()
+        used = client.used([job.job_id for job in jobs])
+        measured = client.measures_use()
+    elif dump is None:
+        return ToldUse({}, why="a ledger does not keep them: ask where Slurm is, without --ledger")
+    elif (found := saved_used(dump)) is not None:
+        used = found
+    else:
+        return ToldUse({}, why="the file does not tell them: TotalCPU, NTasks, TRESUsageInTot, ReqMem and the steps")
+    # Its own rows alone: what the companions of a job had is asked for by their own ids.
+    own = histories(rows, now_s=until_s)
+    wanted = {job.job_id for job in jobs}
+    by_job = {job.job_id: usage(job, rows, used) for job in own if job.job_id in wanted}
+    return ToldUse(by_job, measured)
+
+
+def _values(use: Usage) -> dict[str, Any]:
+    import msgspec
+
+    shares = {"cpu_efficiency": use.cpu_efficiency, "memory_efficiency": use.memory_efficiency}
+    return msgspec.structs.asdict(use) | shares
+
+
+def _page(line: JobLine, told: ToldUse) -> Iterator[str]:
     from ones_slurm.report.shown import show, show_duration, show_ratio, show_time
+    from ones_slurm.report.usage import told as lines_on
 
     job, figures = line.job, line.figures
     first, last = job.segments[0], job.segments[-1]
@@ -122,10 +173,15 @@ def _page(line: JobLine) -> Iterator[str]:
         if samples:
             yield _named("samples", f"{sum(samples):,}")
         yield from _gpu_time(line)
+        use = told.by_job.get(job.job_id)
+        if use is not None:
+            yield from (_named(name, value) for name, value in lines_on(use, measured=told.measured))
+        else:
+            yield _named("CPU, memory", told.why or "not told")
     if line.rho is not None:
         yield _named("fairness", f"rho {show_ratio(line.rho)}")
     yield ""
-    yield from _advice(line)
+    yield from _advice(line, told.by_job.get(job.job_id))
 
 
 def _gpu_time(line: JobLine) -> Iterator[str]:
@@ -143,10 +199,10 @@ def _gpu_time(line: JobLine) -> Iterator[str]:
             yield _named(f"  {cause.replace('_', ' ')}", f"{show_hours(gpu_s / 3600)}  {of_it}")
 
 
-def _advice(line: JobLine) -> tuple[str, ...]:
+def _advice(line: JobLine, use: Usage | None) -> tuple[str, ...]:
     from ones_slurm.report.advice import advice
 
-    return advice(line.job, line.figures, line.losses)
+    return advice(line.job, line.figures, line.losses, use)
 
 
 def _between(values: list[Any]) -> str:

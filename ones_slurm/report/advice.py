@@ -10,6 +10,7 @@ from ones_slurm.report.figures import JobFigures
 from ones_slurm.report.losses import Losses
 from ones_slurm.report.segments import JobHistory
 from ones_slurm.report.shown import show_duration, show_share
+from ones_slurm.report.usage import Usage, usage_advice
 
 WORTH_SAYING = 0.1
 _MOST = 2
@@ -17,9 +18,10 @@ _MOST = 2
 _SHORT_LIMIT_S = 3600
 
 
-def advice(job: JobHistory, figures: JobFigures, lost: Losses) -> tuple[str, ...]:
+def advice(job: JobHistory, figures: JobFigures, lost: Losses, use: Usage | None = None) -> tuple[str, ...]:
     """What to tell the user, the most useful first; never nothing."""
-    said = [*_of_the_end(job, figures), *_of_losses(lost), *_of_waits(job, figures)]
+    of_use = () if use is None else usage_advice(use)
+    said = [*_of_the_end(job, figures), *_of_losses(lost), *of_use, *_of_waits(job, figures)]
     if said:
         return tuple(said[:_MOST])
     if figures.completion_s is None:

@@ -14,12 +14,14 @@ from ones_slurm.model.errors import NotFound
 from ones_slurm.slurm.accounting import columns, read_rows
 from ones_slurm.slurm.client import AccountingRow, JobRecord, Refused, Snapshot
 from ones_slurm.slurm.command import ANSWER_WITHIN_S, Busy, Runner, ask, run_here
+from ones_slurm.slurm.config_text import read_config
 from ones_slurm.slurm.hostlists import fold
 from ones_slurm.slurm.job_json import RawJob, read_job, read_queue
 from ones_slurm.slurm.job_text import read_squeue, squeue_options
 from ones_slurm.slurm.jobids import read_job_id
 from ones_slurm.slurm.node_text import read_nodes
 from ones_slurm.slurm.releases import Release
+from ones_slurm.slurm.usage import COLUMNS, Used, read_lines, read_used
 
 _FINISHED = {JobState.DONE, JobState.FAILED}
 # Ours: Slurm asks for one second and is seen to need it rarely; after five there is something else wrong.
@@ -93,6 +95,17 @@ class CommandClient:
             *options,
         )
         return read_rows(text, mark, self.version)
+
+    def used(self, job_ids: Sequence[str]) -> Used:
+        """What these jobs used, as far as accounting was told."""
+        shown = ("--duplicates", "--noheader", "--parsable2", f"--format={','.join(COLUMNS)}")
+        text = self._ask("sacct", *shown, f"--starttime={_utc(0)}", f"--jobs={','.join(job_ids)}", "--allusers")
+        return read_used(read_lines(text))
+
+    def measures_use(self) -> bool:
+        """Whether the cluster has what steps use measured at all."""
+        config = read_config(self._ask("scontrol", "show", "config"))
+        return not config.get("JobAcctGatherType", "none").endswith("none")
 
     def shrink(self, job_id: str, keep: Sequence[str]) -> None:
         """By `NodeList=`, never by `NumNodes=`: that chooses the nodes itself, and fails the second time.

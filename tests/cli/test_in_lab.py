@@ -21,7 +21,8 @@ def lab():
         pytest.skip("a lab needs root")
     if absent := packages.missing():
         pytest.skip(f"a lab needs packages: {' '.join(absent)}")
-    with Lab(LabSpec(name=f"cli-{os.getpid()}", nodes=2, gpus_per_node=2)) as running:
+    often = {"JobAcctGatherFrequency": "task=1"}
+    with Lab(LabSpec(name=f"cli-{os.getpid()}", nodes=2, gpus_per_node=2, slurm_conf=often)) as running:
         running.run(["bash", "-c", "cat > train.sh"], input=SCRIPT)
         yield running
 
@@ -163,3 +164,33 @@ def test_without_slurmctld_it_is_exit_code_4_with_slurms_own_words(lab):
         assert "Unable to contact slurm controller" in late.stderr
     finally:
         lab.start_service("slurmctld")
+
+
+BUSY = """#!/bin/bash
+srun -n2 python3 -c '
+import time
+kept, end = bytearray(150 << 20), time.time() + 6
+while time.time() < end: pass
+'
+"""
+
+
+def test_eff_tells_the_cpu_time_and_the_memory_that_slurm_measured(lab):
+    lab.run(["bash", "-c", "cat > busy.sh"], input=BUSY)
+    asked = ["--parsable", "-N2", "-n2", "--mem=600M", "--gres=gpu:1", "busy.sh"]
+    job = lab.run(["sbatch", *asked]).stdout.strip()
+    deadline_s = time.monotonic() + 120
+    while "COMPLETED" not in lab.run(["sacct", "-X", "-n", "-j", job, "-o", "State"]).stdout:
+        assert time.monotonic() < deadline_s, lab.run(["sacct", "-j", job]).stdout
+        time.sleep(1)
+    told = ones(lab, "eff", job, "--json")
+    assert told.returncode == 0, told.stderr
+    use = json.loads(told.stdout)["rows"][0]["use"]
+    assert use["complete"]
+    assert use["asked_mib"] == 1200, "on two nodes"
+    assert 2 < use["cpu_s"] <= use["core_s"] + 2, "seconds of two tasks"
+    if use["memory_mib"] is not None:  # a busy machine may sample late
+        assert use["step"] == "0"
+        assert 300 <= use["memory_mib"] < 600, "two tasks of 150 MiB and what Python takes"
+    page = ones(lab, "eff", job).stdout
+    assert "of core time" in page
