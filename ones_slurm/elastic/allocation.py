@@ -42,6 +42,10 @@ class Allocation(Protocol):
         """Puts this job back in the queue, which ends this very process; "" or why Slurm refuses."""
         ...
 
+    def end_steps(self) -> None:
+        """Ends what an srun that was killed has left running; the batch script goes on."""
+        ...
+
 
 def identity(env: Mapping[str, str]) -> Identity | None:
     """The job that this process runs in; None outside of Slurm. Raises `UsageError` in a heterogeneous job."""
@@ -117,6 +121,13 @@ class SlurmAllocation:
             return str(error)
         return "" if done.returncode == 0 else (done.stderr.strip() or f"scontrol ended with {done.returncode}")
 
+    def end_steps(self) -> None:
+        """By `squeue --steps` and `scancel`."""
+        said = self._ask("squeue", "--steps", "-h", "-j", self._job_id, "-o", "%i") or ""
+        for step in said.split():
+            if step.rpartition(".")[2].isdecimal():  # not `batch`, which is this process, nor `extern`
+                self._ask("scancel", step)
+
     def _ask(self, *command: str) -> str | None:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_WITHIN_S, check=False)
@@ -136,3 +147,6 @@ class NoAllocation:
 
     def requeue(self) -> str:
         return "this is no Slurm job"
+
+    def end_steps(self) -> None:
+        """There are none."""

@@ -184,6 +184,8 @@ class Crew:
         bad = [code for code in codes if code not in (0, LEFT_CODE)]
         if self.cause is not None:
             return self.cause.code or max(bad, default=_KILLED_CODE)
+        if bad and min(bad) < 0:
+            return min(bad)  # an srun was killed, and its tasks live on
         if bad and not self._gone:
             return max(bad)  # not one task came to run
         # Of tasks that end with 0, srun says nothing.

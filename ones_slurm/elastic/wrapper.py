@@ -32,6 +32,8 @@ _LOOK_EVERY_S = 0.1
 _TERM_WITHIN_S = 1.0
 # How long a requeue that Slurm has accepted may take to end this process. Ours: KillWait (30 s by default) and slack.
 _KILLED_WITHIN_S = 120.0
+# A second death may come before the first is made up for; a script that dies of itself always comes as far (ours).
+_MOST_DEATHS_ON_THE_SPOT = 2
 _TERMINATED_CODE = 128 + signal.SIGTERM
 _MOST_NOTES = 16
 
@@ -70,6 +72,8 @@ class Wrapper:
         self._running: Generation | None = None
         self._declined: Declined | None = None
         self._notes: list[str] = []
+        self._furthest = 0
+        self._deaths_on_the_spot = 0
         self._asked_to_save = False
         self._terminated = False
 
@@ -307,17 +311,33 @@ class Wrapper:
             )
             return "nodes changed", self._alone(generation, nodes)
         cause = step.cause
-        if cause is not None and self._may_start_again(cause, word):
-            self._note(f"rank {cause.rank} on {cause.host}: {cause.how}; going on from the newest whole checkpoint")
-            return "ranks died", self._alone(generation, nodes)
+        if (killed := self._killed(cause, code)) and self._gets_on(word):
+            self._note(f"{killed}; going on from the newest whole checkpoint")
+            if cause is None:
+                self._allocation.end_steps()  # srun's tasks outlive it
+            return "ranks died" if cause is not None else "srun died", self._alone(generation, nodes)
         first = f"rank {cause.rank} on {cause.host} ended first: {cause.how}; " if cause else ""
         self._note(f"the step failed with exit code {code}: {first}see {_own_output()}")
         return "failed", code
 
-    def _may_start_again(self, cause: Cause, word: Word | None) -> bool:
-        """A rank was killed, which is not its script's fault; unless it happens before anything new is trained."""
-        killed = cause.code is None and not self._script.foreign
-        return killed and word is not None and word.progress.step > max(self._before.step, word.first_step)
+    def _killed(self, cause: Cause | None, code: int) -> str:
+        """Who was killed, which is not the script's fault; "" where nobody was."""
+        if self._script.foreign:
+            return ""
+        if cause is not None:
+            return f"rank {cause.rank} on {cause.host}: {cause.how}" if cause.code is None else ""
+        return f"srun: {signal.strsignal(-code) or f'signal {-code}'}" if code < 0 else ""
+
+    def _gets_on(self, word: Word | None) -> bool:
+        """Whether a death is worth another start: not before the first step, nor again and again at the same one."""
+        if word is None or word.progress.step <= word.first_step:
+            return False
+        if word.progress.step > max(self._before.step, self._furthest):
+            self._deaths_on_the_spot = 0
+        else:
+            self._deaths_on_the_spot += 1
+        self._furthest = max(self._furthest, self._before.step, word.progress.step)
+        return self._deaths_on_the_spot <= _MOST_DEATHS_ON_THE_SPOT
 
     def _wait_for_go(self, number: int, last: Generation) -> Generation | int:
         """No rank runs and the state is on disk: waits, not for ever, for the word to begin generation `number`."""

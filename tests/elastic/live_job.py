@@ -40,6 +40,9 @@ class Held:
     def comment(self) -> str:
         return ""
 
+    def end_steps(self) -> None:
+        pass
+
     def requeue(self) -> str:
         return "no"
 

@@ -12,10 +12,10 @@ import pytest
 
 from ones_slurm.elastic.launch import Generation, Script
 from ones_slurm.elastic.link import Link
-from ones_slurm.elastic.runfolder import LEFT_CODE, RunFolder
-from ones_slurm.elastic.step import LocalStep
+from ones_slurm.elastic.runfolder import LEFT_CODE, RunFolder, Word
+from ones_slurm.elastic.step import Cause, LocalStep
 from ones_slurm.elastic.wrapper import Wrapper
-from ones_slurm.model.wire import Order, Phase, Sync
+from ones_slurm.model.wire import Order, Phase, Progress, Sync
 
 from .conftest import Daemon
 
@@ -62,6 +62,7 @@ class Held:
     def __init__(self, *nodes: str) -> None:
         self.held: tuple[str, ...] | None = nodes
         self.requeues: list[float] = []
+        self.steps_ended = 0
         self.refusal = ""
 
     def nodes(self) -> tuple[str, ...] | None:
@@ -69,6 +70,9 @@ class Held:
 
     def comment(self) -> str:
         return ""
+
+    def end_steps(self) -> None:
+        self.steps_ended += 1
 
     def requeue(self) -> str:
         self.requeues.append(time.monotonic())
@@ -365,3 +369,51 @@ def test_a_foreign_script_hit_before_it_listens_is_started_anew(
     once(mark.exists, lambda: setattr(daemon, "order", order(1, go=False)))
     assert rehearsal.run() == 0
     assert [line.ended_why for line in folder.generations()] == ["shrink", "finished"]
+
+
+def killed(step: int, *, by: int = 0) -> type:
+    """A generation that comes as far as `step`; then its rank is killed, or with `by` its srun by that signal."""
+
+    class Killed:
+        direct = True
+        cause = None if by else Cause("0", "c1", "Killed")
+
+        def __init__(self, folder: RunFolder, generation: Generation) -> None:
+            word = Word(generation=generation.number, first_step=5, progress=Progress(step=step))
+            folder.write_word(word)
+
+        def poll(self) -> int:
+            return -by if by else 137
+
+    return Killed
+
+
+def deaths(folder: RunFolder, daemon: Daemon, *steps: type) -> tuple[int, Rehearsal]:
+    """The exit code of a run whose generations end like that, and then one that trains to the end."""
+    rehearsal, left = Rehearsal(folder, daemon, ("follow", 0.3)), list(steps)
+    local = rehearsal.start
+    rehearsal.start = lambda generation: left.pop(0)(folder, generation) if left else local(generation)  # type: ignore[assignment]
+    return rehearsal.run(), rehearsal
+
+
+def test_a_second_death_before_the_first_is_made_up_for_is_survived(folder: RunFolder, daemon: Daemon) -> None:
+    code, _ = deaths(folder, daemon, killed(70), killed(60))
+    assert code == 0
+    assert [line.ended_why for line in folder.generations()] == ["ranks died", "ranks died", "finished"]
+
+
+def test_a_script_that_dies_at_the_same_step_again_and_again_fails(folder: RunFolder, daemon: Daemon) -> None:
+    code, _ = deaths(folder, daemon, killed(70), killed(69), killed(70), killed(70))
+    assert code == 137
+
+
+def test_a_script_that_dies_before_its_first_step_fails(folder: RunFolder, daemon: Daemon) -> None:
+    code, _ = deaths(folder, daemon, killed(5))
+    assert code == 137
+
+
+def test_a_killed_srun_costs_no_job_and_its_tasks_are_ended_first(folder: RunFolder, daemon: Daemon) -> None:
+    code, rehearsal = deaths(folder, daemon, killed(70, by=9))
+    assert code == 0
+    assert rehearsal.held.steps_ended == 1
+    assert [line.ended_why for line in folder.generations()] == ["srun died", "finished"]

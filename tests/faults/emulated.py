@@ -72,9 +72,8 @@ class Lead:
             for peer in peers:
                 peer.sendall(GO)
             time.sleep(EXCHANGE_S + COMPUTE_S * self._batch / BATCH / self._ranks)
-            for peer in peers:
-                if not peer.recv(1):
-                    wait_to_be_ended()
+            if not all(hear(peer) for peer in peers):
+                wait_to_be_ended()
             self._at = Checkpoint(self._at.step + 1, self._at.samples + self._batch)
             self._told.tell(f"{time.time():.3f} {self._run} {self._at.step} {self._at.samples} {self._batch}")
             if self._leaves():
@@ -145,9 +144,17 @@ class Lead:
                 raise
 
 
+def hear(peer: socket.socket) -> bytes:
+    """The next word of a peer, b"" when it is gone."""
+    try:
+        return peer.recv(1)
+    except OSError:
+        return b""
+
+
 def follow(lead: socket.socket) -> int:
     """Any other rank: a step when rank 0 says so."""
-    while word := lead.recv(1):
+    while word := hear(lead):
         if word != GO:
             return LEFT_CODE if word == LEAVE else 0
         lead.sendall(b"k")

@@ -61,8 +61,9 @@ def losses(training: str, steps: list[Step]) -> list[Loss]:
     found = []
     for at, (before, after) in enumerate(itertools.pairwise(steps)):
         if after.step <= before.step:
-            times = [step.at_s for step in steps[: at + 1] if after.step - 1 <= step.step]
-            work_s = sum(min(later - earlier, LONGEST_STEP_S) for earlier, later in itertools.pairwise(times))
+            latest = {step.step: step.at_s for step in steps[: at + 1]}
+            times = [latest[number] for number in range(max(after.step - 1, 1), before.step + 1) if number in latest]
+            work_s = sum(min(abs(later - earlier), LONGEST_STEP_S) for earlier, later in itertools.pairwise(times))
             found.append(Loss(training, before.at_s, before.step - after.step + 1, work_s))
     return found
 
