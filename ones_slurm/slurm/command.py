@@ -25,7 +25,9 @@ _KINDS: tuple[tuple[type[OnesError], str, str | None], ...] = (
     (
         Unreachable,
         "unable to contact slurm|timed out|connection refused|configuration source|zero bytes were|problem talking to "
-        "the database|unable to connect to database|no route to host|unable to (?:reach|resolve)",
+        "the database|unable to connect to database|no route to host|unable to (?:reach|resolve)|"
+        # a slurmctld that ends or comes up just then
+        r"unexpected message received|message (?:send|receive) failure|communication \w+ failure",
         "is slurmctld (for sacct: slurmdbd) up? try `scontrol ping`",
     ),
     (Unreachable, "munge|authenticat", "is munged running here, with the cluster's key?"),

@@ -56,13 +56,12 @@ class Told(msgspec.Struct):
     losses: dict[str, list[Loss]] = {}
     completed: int = 0
     took_s: float = 0.0
+    mended: list[str] = []
     violations: list[str] = []
 
 
-def run(
-    seed: int, count: int, *, nodes: int, name: str, kinds: tuple[str, ...] = KINDS, long: bool = True, within_s: float
-) -> Told:
-    """Does the schedule of a seed on a lab of its own; begins no further fault after `within_s`."""
+def run(seed: int, plan: list[Fault], *, nodes: int, name: str, within_s: float) -> Told:
+    """Does a schedule on a lab of its own, over the stream of that seed; begins no further fault after `within_s`."""
     told, began_s = Told(seed), time.monotonic()
     with Lab(Ground.spec(name, nodes)) as lab:
         ground = Ground(lab)
@@ -70,7 +69,7 @@ def run(
         stream = Stream(ground, seed, most=max(2, nodes // 2), widest=max(2, nodes // 2))
         faults, watch = Faults(ground, stream), Watch(ground, stream)
         try:
-            _disturb(told, schedule(seed, count, kinds, long=long), faults, watch, began_s + within_s)
+            _disturb(told, plan, faults, watch, began_s + within_s)
             stream.open = False
             deadline = time.monotonic() + FINISH_WITHIN_S
             while stream.unfinished() or faults.killed:
@@ -86,6 +85,7 @@ def run(
         for training in stream.trainings:
             for loss in losses(training.name, training.steps()):
                 told.losses.setdefault(blamed(loss, told.faults), []).append(loss)
+        told.mended = watch.mended
         told.violations = watch.violations + _too_much(told.losses)
         if told.violations:
             _keep(ground, stream, seed)
@@ -201,12 +201,15 @@ def main() -> int:
     until_s, bad = time.monotonic() + given.minutes * 60, 0
     for seed, count in runs:
         left_s = max(until_s - time.monotonic(), 60.0)
-        told = run(seed, count, nodes=given.nodes, name=f"faults-{os.getpid()}", kinds=kinds, within_s=left_s)
+        plan = schedule(seed, count, kinds)
+        told = run(seed, plan, nodes=given.nodes, name=f"faults-{os.getpid()}", within_s=left_s)
         console = Console(width=110)
         console.print(table(told))
         console.print(
             f"seed {seed}: {len(told.faults)} faults, {told.completed} trainings complete, {told.took_s:.0f} s"
         )
+        if told.mended:
+            console.print(f"Slurm's own damage, mended as by an administrator: {'; '.join(told.mended)}")
         for what in told.violations:
             console.print(f"VIOLATED {what}", markup=False)
         (BUILD / f"seed-{seed}.json").write_text(json.dumps(msgspec.to_builtins(told), indent=1))

@@ -15,6 +15,9 @@ Kind = TypeVar("Kind")
 # How long a fault that wants a move in progress waits for one. Ours: jobs come and go every few seconds.
 MOVE_WITHIN_S = 20.0
 FLAP_S = 0.3
+SAVED_AFTER_S = 6.0
+# The same for a training that has done something new. Ours: a start and a second of training.
+RIPE_WITHIN_S = 15.0
 
 
 class Faults:
@@ -89,6 +92,9 @@ class Faults:
     def _kill_service(self, name: str, fault: Fault) -> str:
         if name == "slurmd":
             name = f"slurmd-{chosen(self._ground.lab.spec.node_names, fault)}"
+        if name == "slurmctld":
+            # It saves its state every 5 s at most. A job submitted since is lost with it, with whoever's help.
+            time.sleep(max(0.0, self._stream.submitted_s + SAVED_AFTER_S - time.monotonic()))
         self._ground.lab.kill_service(name)
         time.sleep(fault.lasts_s)
         self._ground.lab.start_service(name)
@@ -179,7 +185,14 @@ class Faults:
         return "onesd"
 
     def _of_a_training(self, what: str, fault: Fault) -> tuple[Training, Process] | None:
-        """A process of some training that has trained in its present run, chosen by chance."""
+        """A process of some training that has trained in its present run, chosen by chance; one is waited for."""
+        deadline = time.monotonic() + RIPE_WITHIN_S
+        while (found := self._find(what, fault)) is None and time.monotonic() < deadline:
+            self._stream.feed()
+            time.sleep(0.5)
+        return found
+
+    def _find(self, what: str, fault: Fault) -> tuple[Training, Process] | None:
         self._stream.look()
         ripe = {training.job_id: training for training in self._stream.running() if has_trained(training)}
         found = []

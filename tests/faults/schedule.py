@@ -45,15 +45,20 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     victim: float
 
 
-def schedule(seed: int, count: int, kinds: tuple[str, ...] = KINDS, *, long: bool = True) -> list[Fault]:
-    """`count` faults: the same for the same seed. The first ones are one of each kind, in a drawn order."""
+def schedule(
+    seed: int, count: int, kinds: tuple[str, ...] = KINDS, *, long: bool = True, pace: float = 1.0
+) -> list[Fault]:
+    """`count` faults: the same for the same seed. The first ones are one of each kind, in a drawn order.
+
+    With `pace` below 1 they last shorter and come faster.
+    """
     rng = random.Random(f"faults {seed}")
     drawn = rng.sample(kinds, len(kinds))[:count]
     drawn += rng.choices(kinds, [WEIGHTS[kind] for kind in kinds], k=count - len(drawn))
     faults = []
     for number, kind in enumerate(drawn):
         lasts_long = long and kind in LASTS_LONG and rng.random() < LONG_SHARE
-        lasts_s = rng.uniform(*(LONG_S if lasts_long else SHORT_S))
-        fault = Fault(number=number, kind=kind, lasts_s=lasts_s, pause_s=rng.uniform(0.5, 4.0), victim=rng.random())
-        faults.append(fault)
+        lasts_s, pause_s = rng.uniform(*(LONG_S if lasts_long else SHORT_S)), rng.uniform(0.5, 4.0)
+        times = {"lasts_s": lasts_s * pace, "pause_s": pause_s * pace}
+        faults.append(Fault(number=number, kind=kind, victim=rng.random(), **times))
     return faults

@@ -3,6 +3,7 @@
 import itertools
 import pathlib
 import random
+import time
 
 import msgspec
 from ground import Ground
@@ -101,6 +102,7 @@ class Stream:
         self._ground, self._rng, self._most, self._widest = ground, random.Random(f"stream {seed}"), most, widest
         self.trainings: list[Training] = []
         self.open = True
+        self.submitted_s = 0.0
 
     @property
     def folder(self) -> pathlib.Path:
@@ -156,4 +158,5 @@ class Stream:
             env={"PYTHONPATH": f"{HERE}/without_torch:{HERE.parents[1]}"},
             check=False,
         )
+        self.submitted_s = time.monotonic()
         return done.stdout.strip() if done.returncode == 0 else None

@@ -21,6 +21,7 @@ class Watch:
         self._idle_since: dict[str, tuple[int, float]] = {}
         self._held_since: dict[str, float] = {}
         self._why = ""
+        self.mended: list[str] = []
         self.violations: list[str] = []
 
     def look(self, killed: set[str]) -> None:
@@ -46,14 +47,30 @@ class Watch:
                 elif now_s - since_s > IDLE_S and not self._said(f"{training.name} holds"):
                     self._violated(f"{training.name} holds its nodes and has not trained for {IDLE_S:g} s")
         self._look_for_held(now_s)
+        self._mend_what_slurm_did()
 
     def _look_for_held(self, now_s: float) -> None:
         said = self._ground.as_root("squeue", "-h", "-o", "%i %r", check=False)
-        held = {line.split()[0] for line in said.splitlines() if "Held" in line}
+        held = {line.split()[0] for line in said.splitlines() if "held" in line.lower()}
         self._held_since = {job_id: self._held_since.get(job_id, now_s) for job_id in held}
         for job_id, since_s in self._held_since.items():
             if now_s - since_s > IDLE_S and not self._said(f"job {job_id} was left held"):
                 self._violated(f"job {job_id} was left held for {IDLE_S:g} s")
+
+    def _mend_what_slurm_did(self) -> None:
+        """As an administrator does when slurmctld was killed within seconds of starting a job: it has forgotten that,
+        starts the job anew where it still runs, drains that node and holds the job. No co-scheduler has a part in it.
+        """
+        for line in self._ground.as_root("squeue", "-h", "-o", "%i %r", check=False).splitlines():
+            job_id, _, reason = line.partition(" ")
+            if reason == "launch failed requeued held":
+                self._ground.as_root("scontrol", "release", job_id, check=False)
+                self.mended.append(f"job {job_id}: {reason}")
+        for line in self._ground.as_root("sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %E", check=False).splitlines():
+            node, _, reason = line.partition(" ")
+            if reason == "Duplicate jobid":
+                self._ground.as_root("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+                self.mended.append(f"node {node}: {reason}")
 
     def end(self) -> None:
         """When every training is over: the logs, the nodes, the journal and the accounting."""

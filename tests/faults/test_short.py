@@ -1,0 +1,25 @@
+"""The short form of `make faults`: every kind but those that wait for a moment of their own, on a small cluster."""
+
+import os
+
+import pytest
+from faults import run
+from schedule import KINDS, schedule
+
+from ones_slurm.lab.packages import missing
+
+FAULTS = 20
+# These wait for a move, or kill a job that a person then submits anew.
+LEFT_OUT = ("kill onesd in a move", "kill slurmctld in a move")
+
+
+@pytest.mark.slurm
+def test_twenty_faults_lose_no_job_no_step_no_sample_and_no_more_work_than_is_promised():
+    if os.geteuid() != 0 or missing():
+        pytest.skip("needs root and the lab's packages (ones lab packages)")
+    kinds = tuple(kind for kind in KINDS if kind not in LEFT_OUT)
+    plan = schedule(1, FAULTS, kinds, long=False, pace=0.4)
+    told = run(1, plan, nodes=4, name=f"faults-short-{os.getpid()}", within_s=600.0)
+    assert told.violations == []
+    assert len(told.faults) + len(told.skipped) == FAULTS
+    assert told.completed > 0
