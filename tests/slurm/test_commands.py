@@ -18,7 +18,7 @@ from ones_slurm.slurm.releases import Release
     ("words", "kind"),
     [
         ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", Unreachable),
-        ("Unexpected message received for job 9\nslurm_suspend error: Unexpected message received", Unreachable),
+        ("slurm_suspend error: Unexpected message received", Unreachable),
         ("slurm_update error: Message receive failure", Unreachable),
         ("squeue: error: Socket timed out on send/recv operation", Unreachable),
         ("sacct: error: Problem talking to the database: Connection refused", Unreachable),
