@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ones_slurm.cli.imagined import cluster_options, setting_of
+from ones_slurm.cli.sim_tune import command as tune
 
 if TYPE_CHECKING:
     from ones_slurm.sim.trace import Row
@@ -176,27 +177,23 @@ def whatif(
     """What would my last month have looked like? Imagines the nodes and jobs of a site's own accounting."""
     from ones_slurm.model.settings import load_site
     from ones_slurm.report.dump import read_dump
-    from ones_slurm.study.setting import Setting, simulate_jobs
+    from ones_slurm.study.setting import setting_of_site, simulate_jobs
     from ones_slurm.study.whatif import read_month
 
     settings = load_site(its_site or site)
     read = read_dump(dump)
     month = read_month(read.rows, settings, now_s=read.last_s, assume=assume)
-    setting = Setting(
-        whole_nodes=True,
-        by_clock=False,
-        interval_s=interval or settings.engine.interval_s,
-        costs=settings.costs,
-        moves=settings.moves,
-        seed=settings.policy.seed,
-    )
-    chosen = policies or ("slurm", settings.policy.name)
+    setting = setting_of_site(settings, interval_s=interval)
+    chosen = policies or ("slurm", settings.policy.full_name)
     results = []
     for policy in dict.fromkeys(chosen):
         with _bar(policy, len(month.work)) as told:
             results.append(simulate_jobs(month.work, policy, setting, month.nodes, told=told))
     notes = _notes(month, unreadable=read.unreadable)
     _show(results, title=f"What if: {dump.name}", as_json=as_json, html=html, notes=notes)
+
+
+command.add_command(tune)
 
 
 def _notes(month: Month, *, unreadable: int) -> list[str]:

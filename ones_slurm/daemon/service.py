@@ -47,7 +47,7 @@ class Service:
 
     def __init__(self, site: Site, *, observe: bool = False, owner: str | None = None) -> None:
         self._site, self._observe, self._owner = site, observe, owner
-        self._policy = policy_named(site.policy.name)
+        self._policy = policy_named(site.policy.full_name)
         self._journal = Journal.open(site.daemon.journal)
         if observe:
             self._leave_nobody_halfway()
@@ -147,7 +147,7 @@ class Service:
         self.desk.client, self.desk.slurm_version = client, facts.version
         self.desk.private_data = frozenset(facts.private_data)
         mode = "observe" if self._observe else "act"
-        seed, name = self._site.policy.seed, self._policy.name
+        seed, name = self._site.policy.seed, self._site.policy.full_name
         self._journal.begin_run(
             Run(policy=name, seed=seed, version=__version__, site=self._site.name, mode=mode), time.time()
         )

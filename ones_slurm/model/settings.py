@@ -91,6 +91,23 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     requeue_delay_s: NotNegative = 0.0
 
 
+class Constants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The constants of the policies ones and psrpt that a site may find better ones for (`ones sim tune`).
+
+    The defaults are ours, found on published workloads; they are a plateau, so small changes make no difference.
+
+    `alpha` scales the price of a GPU-second. A growth must bring the rest of a job below `grow_below` of its time,
+    pause included, or `grow_below_cheap` where a pause is short; a shrink must divide the priced cost by `shrink_gain`.
+    To depart from the rule must gain `departure` of a job's cost, for predictions err by tenths.
+    """
+
+    alpha: Positive = 1.0
+    grow_below: Positive = 0.7
+    grow_below_cheap: Positive = 0.8
+    shrink_gain: Positive = 2.0
+    departure: NotNegative = 0.3
+
+
 class PolicyChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which policy decides, and the seed of all its chance.
 
@@ -101,8 +118,16 @@ class PolicyChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     name: str = "ones"
     seed: Whole = 1
     history: bool = True
+    constants: Constants = Constants()
     user_weights: dict[str, Positive] = {}
     account_weights: dict[str, Positive] = {}
+
+    @property
+    def full_name(self) -> str:
+        """The name with what the site's constants change, as `policy_named` reads it: a journal keeps it for replay."""
+        usual = msgspec.structs.asdict(Constants())
+        changed = [(key, value) for key, value in msgspec.structs.asdict(self.constants).items() if value != usual[key]]
+        return " ".join([self.name, *(f"{key}={value!r}" for key, value in changed)])
 
     def weight(self, user: str, account: str) -> float:
         """How much a job of that user and account counts."""
@@ -153,6 +178,7 @@ _TABLES: dict[str, type] = {
     "engine": Engine,
     "costs": Costs,
     "policy": PolicyChoice,
+    "policy.constants": Constants,
     "adoption": Adoption,
     "daemon": Daemon,
 }

@@ -4,7 +4,8 @@ import numpy as np
 
 from ones_slurm.model.cluster import ClusterView
 from ones_slurm.model.plan import Plan
-from ones_slurm.policy.ones.constants import DEFAULTS, Constants
+from ones_slurm.model.settings import Constants
+from ones_slurm.policy.ones.constants import DEFAULTS
 from ones_slurm.policy.ones.plans import plan_of
 from ones_slurm.policy.ones.rule import psrpt_sizes
 from ones_slurm.policy.ones.situation import situation_of

@@ -7,6 +7,7 @@ from ones_slurm.model.errors import UsageError
 from ones_slurm.model.sockets import Policy
 from ones_slurm.policy.equal import Equal
 from ones_slurm.policy.fifo import Fifo
+from ones_slurm.policy.ones.constants import read_constants
 from ones_slurm.policy.ones.paper import OnesPaper
 from ones_slurm.policy.ones.policy import Ones
 from ones_slurm.policy.peers.consolidated import Consolidated
@@ -26,6 +27,8 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "ones-paper": OnesPaper,
     "psrpt": Psrpt,
 }
+# Those that a site can set constants of.
+TUNABLE: dict[str, Callable[..., Policy]] = {"ones": Ones, "psrpt": Psrpt}
 # Peers hand out single GPUs, which only an imagined cluster lets them do; they are there to be compared with.
 PEERS: dict[str, Callable[[], Policy]] = {
     "consolidated": Consolidated,
@@ -40,7 +43,15 @@ PEERS: dict[str, Callable[[], Policy]] = {
 
 
 def policy_named(name: str) -> Policy:
-    """A policy ready to decide. Raises `UsageError` that names the nearest one there is."""
+    """A policy ready to decide, by its full name (`PolicyChoice.full_name`).
+
+    Raises `UsageError` that names the nearest one there is.
+    """
+    name, _, constants = name.partition(" ")
+    if name in TUNABLE:
+        return TUNABLE[name](constants=read_constants(constants.split()))
+    if constants:
+        raise UsageError(f"policy {name} has no constants", hint=f"those that have: {', '.join(TUNABLE)}")
     if name in PEERS:
         return PerPartition(PEERS[name]())
     if name not in POLICIES:

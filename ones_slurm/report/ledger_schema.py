@@ -9,6 +9,7 @@ is counted until whenever it is asked about.
 """
 
 import contextlib
+import pathlib
 import sqlite3
 
 from ones_slurm.model.errors import Failed
@@ -92,6 +93,12 @@ def make(db: sqlite3.Connection, place: str) -> None:
             f"the ledger {place} has other tables than version {VERSION} has",
             hint="something else wrote in it: delete it, for all that is in it is read again from accounting",
         )
+
+
+def is_ledger(path: pathlib.Path) -> bool:
+    """Whether an SQLite file is a ledger, by the mark in its header (bytes 68 to 71)."""
+    with path.open("rb") as file:
+        return int.from_bytes(file.read(72)[68:], "big") == _MARK
 
 
 def _own_tables() -> set[str]:

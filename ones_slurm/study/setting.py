@@ -14,7 +14,7 @@ from ones_slurm.engine.records import Run
 from ones_slurm.model.cluster import ClusterView, NodeView
 from ones_slurm.model.errors import UsageError
 from ones_slurm.model.plan import Plan
-from ones_slurm.model.settings import Costs, Moves
+from ones_slurm.model.settings import Costs, Moves, Site
 from ones_slurm.model.settings import Engine as EngineSettings
 from ones_slurm.model.sockets import Policy
 from ones_slurm.policy.peers.partitions import PerPartition
@@ -98,6 +98,18 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         return [row if row.partition or not there else msgspec.structs.replace(row, partition=there) for row in rows]
 
 
+def setting_of_site(site: Site, *, interval_s: float | None = None) -> Setting:
+    """A Slurm with the costs and moves of that site, which decides as often unless `interval_s` says otherwise."""
+    return Setting(
+        whole_nodes=True,
+        by_clock=False,
+        interval_s=interval_s or site.engine.interval_s,
+        costs=site.costs,
+        moves=site.moves,
+        seed=site.policy.seed,
+    )
+
+
 class Result(msgspec.Struct, frozen=True):
     """One run: its figures, and the cluster as it is at the end, with every job's spans."""
 
@@ -122,7 +134,7 @@ def simulate(
     """Runs a trace to its end under one policy. Raises `UsageError` for what cannot be run."""
     choices = Choices(
         profiles=setting.profiles,
-        elastic=policy in SIZING,
+        elastic=policy.partition(" ")[0] in SIZING,
         largest=setting.gpus,
         requeueable=setting.requeueable,
     )

@@ -8,7 +8,7 @@ from ones_slurm.report.page_data import Comparison, Held, Timeline, TimelineJob,
 from ones_slurm.report.segments import JobHistory
 from ones_slurm.sim.job import Job
 from ones_slurm.slurm.client import AccountingRow
-from ones_slurm.study.setting import Result, Setting, simulate_jobs
+from ones_slurm.study.setting import Result, setting_of_site, simulate_jobs
 from ones_slurm.study.whatif import read_month
 
 
@@ -26,17 +26,10 @@ def beside(
     left to be simulated.
     """
     month = read_month(rows, site, now_s=now_s)
-    setting = Setting(
-        whole_nodes=True,
-        by_clock=False,
-        interval_s=site.engine.interval_s,
-        costs=site.costs,
-        moves=site.moves,
-        seed=site.policy.seed,
-    )
+    setting = setting_of_site(site)
     there = {job.job_id for job in month.work}
     really = only(timeline_of(jobs), there)
-    policies = ["slurm", *([site.policy.name] if any(month.elastic.values()) else [])]
+    policies = ["slurm", *([site.policy.full_name] if any(month.elastic.values()) else [])]
     timelines = [really]
     for policy in dict.fromkeys(policies):
         hear = (lambda over, policy=policy: told(policy, over, len(month.work))) if told is not None else None

@@ -37,6 +37,7 @@ def test_the_environment_names_the_file(write, monkeypatch):
     [
         ("[engine]\nintervall_s = 3", "did you mean 'interval_s'"),
         ("[partitions.v100]\ngpu_per_node = 4", "did you mean 'gpus_per_node'"),
+        ("[policy.constants]\nalfa = 3", "did you mean 'alpha'"),
         ("nme = 3", "did you mean 'name'"),
         ("[engine]\ninterval_s = -3", r"engine.interval_s"),
         ("[engine]\ninterval_s = 'soon'", r"engine.interval_s"),

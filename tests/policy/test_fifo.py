@@ -7,6 +7,7 @@ from test_equal import cluster, job, rigid
 from ones_slurm.engine.guard import check_plan
 from ones_slurm.model.cluster import Move
 from ones_slurm.model.errors import UsageError
+from ones_slurm.model.settings import Constants, PolicyChoice
 from ones_slurm.model.wish import Bounds
 from ones_slurm.policy.fifo import Fifo
 from ones_slurm.policy.registry import POLICIES, policy_named
@@ -56,3 +57,25 @@ def test_an_unknown_policy_is_answered_with_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'equal'"):
         policy_named("equl")
     assert all(policy_named(name).name == name for name in POLICIES)
+
+
+def test_a_policy_carries_the_constants_of_its_site_in_its_full_name():
+    choice = PolicyChoice(name="psrpt", constants=Constants(alpha=0.25, shrink_gain=1.7))
+    assert choice.full_name == "psrpt alpha=0.25 shrink_gain=1.7"
+    assert PolicyChoice(name="ones").full_name == "ones"
+    assert policy_named(choice.full_name)._constants == choice.constants
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("ones alpha", "not understood"),
+        ("ones alpha=much", "not understood"),
+        ("ones beta=1", "not understood"),
+        ("equal alpha=2", "equal has no constants"),
+        ("", "there is no policy"),
+    ],
+)
+def test_constants_that_are_none_are_refused(name, says):
+    with pytest.raises(UsageError, match=says):
+        policy_named(name)

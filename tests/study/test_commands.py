@@ -44,6 +44,7 @@ def test_the_options_are_these():
         "sim sweep": shared | {"--policy", "--vary"},
         "sim replay": set(),
         "sim whatif": {"--from", "--site", "--policy", "--assume", "--interval", "--json", "--html"},
+        "sim tune": {"--from", "--site", "--assume", "--generations", "--seed", "--output", "--json"},
         "trace import": {"--keep-going", "--output"},
         "trace check": {"--keep-going", "--gpus"},
         "trace synth": {"--jobs", "--hours", "--mix", "--arrivals", "--largest", "--seed", "--output"},

@@ -1,22 +1,19 @@
-"""The constants of the rule and of the score that a site may find better ones for (see `study/tuning.py`)."""
+"""The constants of the rule and of the score, which a site may set (see `study/tuning.py`)."""
 
-import dataclasses
+import msgspec
 
-
-@dataclasses.dataclass(frozen=True)
-class Constants:
-    """The defaults are ours, found on published workloads; they are a plateau, so small changes make no difference.
-
-    `alpha` scales the price of a GPU-second. A growth must bring the rest of a job below `grow_below` of its time,
-    pause included, or `grow_below_cheap` where a pause is short; a shrink must divide the priced cost by `shrink_gain`.
-    To depart from the rule must gain `departure` of a job's cost, for predictions err by tenths.
-    """
-
-    alpha: float = 1.0
-    grow_below: float = 0.7
-    grow_below_cheap: float = 0.8
-    shrink_gain: float = 2.0
-    departure: float = 0.3
-
+from ones_slurm.model.errors import UsageError
+from ones_slurm.model.settings import Constants
 
 DEFAULTS = Constants()
+
+
+def read_constants(words: list[str]) -> Constants:
+    """Those that a policy's full name gives: `alpha=1.2 grow_below=0.65`. Raises `UsageError`."""
+    try:
+        return msgspec.convert(dict(word.split("=", 1) for word in words), Constants, strict=False)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise UsageError(
+            f"constants {' '.join(words)!r} are not understood: {error}",
+            hint=f"as alpha=1.2; there are {', '.join(Constants.__struct_fields__)}",
+        ) from error

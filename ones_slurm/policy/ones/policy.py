@@ -4,7 +4,8 @@ import numpy as np
 
 from ones_slurm.model.cluster import Allocation, ClusterView
 from ones_slurm.model.plan import Plan
-from ones_slurm.policy.ones.constants import DEFAULTS, Constants
+from ones_slurm.model.settings import Constants
+from ones_slurm.policy.ones.constants import DEFAULTS
 from ones_slurm.policy.ones.evolve import evolve
 from ones_slurm.policy.ones.goodput import Ints
 from ones_slurm.policy.ones.plans import placed, plan_of

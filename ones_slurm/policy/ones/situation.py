@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ones_slurm.model.cluster import ClusterView, JobState, JobView, Past, Speed
+from ones_slurm.model.settings import Constants
 from ones_slurm.model.wish import Bounds
-from ones_slurm.policy.ones.constants import DEFAULTS, Constants
+from ones_slurm.policy.ones.constants import DEFAULTS
 from ones_slurm.policy.ones.facts import Facts, Kind, bounded, credible, facts_of, kinds_of
 from ones_slurm.policy.ones.goodput import (
     MAX_RAMP,
