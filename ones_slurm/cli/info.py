@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from ones_slurm.cli.table import Column, choose, explained, show
+from ones_slurm.report.shown import show_types
 
 if TYPE_CHECKING:
     from ones_slurm.daemon.answers import State
@@ -17,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition: nodes and GPUs that are allocated, idle, or neither (down, drained), and its unfinished jobs."""
+    """One partition: nodes and GPUs that are allocated, idle, or neither (down, drained), and its unfinished jobs.
+
+    `gpu_types` are all its GPUs by their type, where Slurm names one.
+    """
 
     partition: str
     elastic: bool
@@ -30,6 +35,7 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     pending: int
     wishing: int
+    gpu_types: dict[str, int]
 
 
 def _aiot(allocated: int, idle: int, other: int) -> str:
@@ -52,6 +58,12 @@ COLUMNS: tuple[Column[PartitionRow], ...] = (
         lambda row: _aiot(row.gpus_allocated, row.gpus_idle, row.gpus_other),
         right=True,
         what="GPUs allocated/idle/other/total; other are those of nodes that are down or drained",
+    ),
+    Column(
+        "gputype",
+        lambda row: show_types(row.gpu_types),
+        what="type of its GPUs, with their number where there are several; shown unasked if the cluster has several",
+        default=False,
     ),
     Column("running", lambda row: str(row.running), right=True, what="jobs that hold nodes"),
     Column("pending", lambda row: str(row.pending), right=True, what="jobs that wait"),
@@ -77,7 +89,10 @@ def command(site: str | None, *, partition: str | None, format: str | None, nohe
     columns = choose(COLUMNS, format)
     settings = load_site(site)
     wanted = {word.strip() for word in partition.split(",")} if partition else set()
-    rows = [row for row in _rows(CommandClient().snapshot(), settings) if not wanted or row.partition in wanted]
+    every = partition_rows(CommandClient().snapshot(), settings)
+    rows = [row for row in every if not wanted or row.partition in wanted]
+    if format is None and len({kind for row in every for kind in row.gpu_types}) > 1:
+        columns = [column for column in COLUMNS if column.default or column.name == "gputype"]
     if wanted and not rows:
         raise NotFound(f"there is no partition {partition}", hint="`ones info` lists them")
     state, silent = _state(settings)
@@ -90,7 +105,8 @@ def command(site: str | None, *, partition: str | None, format: str | None, nohe
     show(columns, rows, header=not noheader)
 
 
-def _rows(snapshot: Snapshot, site: Site) -> list[PartitionRow]:
+def partition_rows(snapshot: Snapshot, site: Site) -> list[PartitionRow]:
+    """The partitions by name."""
     from ones_slurm.model.cluster import JobState
 
     held: dict[str, int] = {}  # GPUs taken on each node; jobs may share one
@@ -108,6 +124,9 @@ def _rows(snapshot: Snapshot, site: Site) -> list[PartitionRow]:
         idle = [node for node in nodes if node.name not in held and node.usable]
         all_gpus = sum(node.gpus or per_node for node in nodes)
         allocated = sum(held[node.name] or per_node for node in taken)
+        types: Counter[str] = Counter()
+        for node in nodes:
+            types[node.gpu_type] += node.gpus or per_node
         usable = sum(node.gpus or per_node for node in (*taken, *idle))
         found.append(
             PartitionRow(
@@ -122,6 +141,7 @@ def _rows(snapshot: Snapshot, site: Site) -> list[PartitionRow]:
                 running=sum(job.state is not JobState.PENDING for job in jobs),
                 pending=sum(job.state is JobState.PENDING for job in jobs),
                 wishing=sum("ones:" in job.comment for job in jobs),
+                gpu_types={kind: gpus for kind, gpus in sorted(types.items()) if kind and gpus},
             )
         )
     return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ones_slurm.cli.table import Column, choose, explained, show
-from ones_slurm.report.shown import show_duration, show_time
+from ones_slurm.report.shown import show_duration, show_time, show_types
 
 if TYPE_CHECKING:
     from ones_slurm.daemon.answers import JobRow
@@ -63,6 +63,12 @@ COLUMNS: tuple[Column[JobRow], ...] = (
     Column("time", _time, right=True, what="how long it has run since it last started"),
     Column("nodes", lambda row: str(row.nodes), right=True, what="nodes held, or asked for while it waits"),
     Column("gpus", lambda row: _count(row.gpus), right=True, what="GPUs held, or asked for while it waits"),
+    Column(
+        "gputype",
+        lambda row: show_types(row.gpu_types),
+        what="type of these GPUs, with their number where there are several; shown unasked if the cluster has several",
+        default=False,
+    ),
     Column("batch", lambda row: _count(row.batch), right=True, what="global batch in samples a step"),
     Column("prog", _done, right=True, what="share of its samples trained, by its own account"),
     Column("eta", _eta, what="when it is done at its present speed, by its own account"),
@@ -108,6 +114,8 @@ def command(
 
     columns = choose(COLUMNS, format)
     queue = Client(load_site(site).daemon).get("/v1/queue", Queue)
+    if format is None and len(queue.gpu_types) > 1:
+        columns = [column for column in COLUMNS if column.default or column.name == "gputype"]
     wanted = {"user": _words(user), "partition": _words(partition), "job_id": _words(jobs)}
     rows = [
         row for row in queue.jobs if all(not words or getattr(row, field) in words for field, words in wanted.items())

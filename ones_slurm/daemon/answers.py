@@ -15,7 +15,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     `move` is None while the job stays as it is, else the kind of change and how far it has come ("shrink:leaving").
     `reason` is why the policy gave it this size, or why it is not touched. `eta_s` is when it will be done at its
     present speed (Unix seconds), `next_nodes` and `next_batch` what the policy wants it to have instead of what it has:
-    as advice, if `rung` is advise; of a job at observe nothing is said here.
+    as advice, if `rung` is advise; of a job at observe nothing is said here. `gpu_types` are the GPUs that it holds by
+    their type, where Slurm names one.
     """
 
     job_id: str
@@ -44,13 +45,18 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     next_nodes: int | None = None
     next_batch: int | None = None
     rung: Rung = Rung.ACT
+    gpu_types: dict[str, int] = {}
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs that the caller may see, in the order of submission, at `taken_s` (Unix seconds; None: none yet)."""
+    """The jobs that the caller may see, in the order of submission, at `taken_s` (Unix seconds; None: none yet).
+
+    `gpu_types` are the types of GPUs that the cluster has, those of nodes that are down among them.
+    """
 
     jobs: tuple[JobRow, ...]
     taken_s: float | None
+    gpu_types: tuple[str, ...] = ()
     version: Literal[1] = 1
 
 

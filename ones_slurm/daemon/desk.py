@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ones_slurm import __version__
 from ones_slurm.daemon.answers import JobRow, PlanNow, Queue, State, Why
@@ -113,7 +113,11 @@ class Desk:
     def queue(self) -> Queue:
         """Every unfinished job."""
         view = self._latest().view
-        return Queue(jobs=tuple(self._by_id().values()), taken_s=view.now_s if view is not None else None)
+        return Queue(
+            jobs=tuple(self._by_id().values()),
+            taken_s=view.now_s if view is not None else None,
+            gpu_types=tuple(sorted({node.gpu_type for node in view.nodes if node.gpu_type})) if view else (),
+        )
 
     def job(self, job_id: str) -> JobRow | None:
         """One unfinished job."""
@@ -190,12 +194,13 @@ class Desk:
             jobs = latest.view.jobs if latest.view is not None else ()
             wanted = {target.job_id: target for target in (*latest.plan.targets, *latest.plan.advice)}
             now_s = latest.view.now_s if latest.view is not None else 0.0
-            rows = (_row(job, reasons.get(job.job_id, ""), wanted.get(job.job_id), now_s) for job in jobs)
+            types = {node.name: node.gpu_type for node in latest.view.nodes} if latest.view is not None else {}
+            rows = (_row(job, reasons.get(job.job_id, ""), wanted.get(job.job_id), now_s, types) for job in jobs)
             self._rows = (latest, {row.job_id: row for row in rows})
         return self._rows[1]
 
 
-def _row(job: JobView, reason: str, target: Target | None, now_s: float) -> JobRow:
+def _row(job: JobView, reason: str, target: Target | None, now_s: float, types: Mapping[str, str]) -> JobRow:
     progress = job.progress
     total = progress.total_samples if progress is not None else None
     shown = target is not None and job.rung in (Rung.ADVISE, Rung.ACT)
@@ -228,7 +233,16 @@ def _row(job: JobView, reason: str, target: Target | None, now_s: float) -> JobR
         next_nodes=nodes if moves else None,
         next_batch=batch if moves else None,
         rung=job.rung,
+        gpu_types=_gpu_types(job, types),
     )
+
+
+def _gpu_types(job: JobView, types: Mapping[str, str]) -> dict[str, int]:
+    """The GPUs that a job holds by the type of their nodes; those of no type are left out."""
+    held: Counter[str] = Counter()
+    for name, gpus in job.allocation or [(name, job.gpus_per_node) for name in job.nodes]:
+        held[types.get(name, "")] += gpus
+    return {kind: gpus for kind, gpus in sorted(held.items()) if kind and gpus}
 
 
 def _eta_s(job: JobView, now_s: float) -> float | None:

@@ -23,6 +23,7 @@ from ones_slurm.daemon.page_view import MOST_DECIDED, Reader, moment, page_view
 from ones_slurm.engine.loop import Latest
 from ones_slurm.model.errors import NotAllowed, Unreachable
 from ones_slurm.report.page_templates import source, templates
+from ones_slurm.report.shown import show_types
 
 COOKIE = "ones_page"
 # Ours: a new tick is on the page within a second, and a proxy on the way does not take the silence for an end.
@@ -33,7 +34,7 @@ MOST_STREAMS = 256
 _DECIDED_READ = 10 * MOST_DECIDED
 
 TEMPLATES = templates("ones_slurm.daemon")
-TEMPLATES.filters["moment"] = moment
+TEMPLATES.filters |= {"moment": moment, "types": show_types}
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "

@@ -1,7 +1,7 @@
 """What the live page shows to one reader: the cluster as the daemon sees it, less what Slurm would not show them."""
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
@@ -43,6 +43,7 @@ class NodeCell(msgspec.Struct, frozen=True):
     name: str
     squares: tuple[Square, ...]
     jobs: tuple[str, ...]
+    gpu_type: str
 
 
 class JobLine(msgspec.Struct, frozen=True):
@@ -64,7 +65,7 @@ class PlanLine(msgspec.Struct, frozen=True):
 
 
 class PageView(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything on the page."""
+    """Everything on the page. `gpu_types`: GPUs held and all GPUs by type, empty unless the cluster has several."""
 
     state: State
     looked: str
@@ -72,6 +73,7 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     gpus_held: int
     gpus_out: int
+    gpu_types: tuple[tuple[str, int, int], ...]
     running: int
     waiting: int
     moving: int
@@ -104,6 +106,7 @@ def page_view(
         gpus=sum(node.gpus for node in view.nodes),
         gpus_held=sum(job.gpus for job in view.jobs),
         gpus_out=sum(node.gpus for node in view.nodes if not node.usable and not held[node.name]),
+        gpu_types=_by_type(view, held),
         running=sum(row.state == JobState.RUNNING.value for row in mine),
         waiting=sum(row.state == JobState.PENDING.value for row in mine),
         moving=sum(row.move is not None for row in mine),
@@ -184,4 +187,16 @@ def _cell(node: NodeView, held: Sequence[tuple[JobView, int]], seen: Mapping[str
         squares += [Square(f"c{colour_of(job.job_id)}" if shown else "other", says)] * count
     idle = Square("free", "free") if node.usable else Square("out", "not usable now")
     here = tuple(job.job_id for job, _ in held if job.job_id in seen)
-    return NodeCell(node.name, tuple(squares) + (idle,) * (_squares(node, held) - len(squares)), here)
+    return NodeCell(node.name, tuple(squares) + (idle,) * (_squares(node, held) - len(squares)), here, node.gpu_type)
+
+
+def _by_type(view: ClusterView, held: Mapping[str, list[tuple[JobView, int]]]) -> tuple[tuple[str, int, int], ...]:
+    """Each type with the GPUs that jobs hold and all there are; nothing where all are alike."""
+    if len({node.gpu_type for node in view.nodes if node.gpus}) < 2:
+        return ()
+    every: Counter[str] = Counter()
+    taken: Counter[str] = Counter()
+    for node in view.nodes:
+        every[node.gpu_type] += node.gpus
+        taken[node.gpu_type] += min(sum(count for _, count in held.get(node.name, ())), node.gpus)
+    return tuple((kind or "no type", taken[kind], gpus) for kind, gpus in sorted(every.items()) if gpus)

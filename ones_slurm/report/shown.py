@@ -1,5 +1,6 @@
 """How figures are printed, the same wherever they are printed."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from fractions import Fraction
 
@@ -38,3 +39,10 @@ def show_ratio(ratio: float | None) -> str:
 def show(value: object) -> str:
     """Anything else; `-` where there is nothing to say."""
     return "-" if value is None or value == "" else str(value)
+
+
+def show_types(gpus: Mapping[str, int]) -> str:
+    """The types of some GPUs: `a100`, or `a100:2,v100:4` where there are several; `-` for none that is known."""
+    if len(gpus) == 1:
+        return next(iter(gpus))
+    return ",".join(f"{kind}:{count}" for kind, count in gpus.items()) or "-"

@@ -9,6 +9,7 @@ import pytest
 import toml
 from desk import open_door, site_text
 
+from ones_slurm.cli.info import partition_rows
 from ones_slurm.cli.queue import COLUMNS
 from ones_slurm.engine.journal import Journal
 from ones_slurm.engine.memory import Decision, Memory
@@ -16,7 +17,9 @@ from ones_slurm.engine.records import Run, Tick
 from ones_slurm.model.adoption import Rung
 from ones_slurm.model.cluster import ClusterView
 from ones_slurm.model.plan import Outcome, Plan, Shrink, Status, Target
-from ones_slurm.model.settings import Daemon
+from ones_slurm.model.settings import Daemon, Site
+from ones_slurm.report.shown import show_types
+from ones_slurm.slurm.client import NodeRecord, Snapshot
 
 
 def ones(*words, site=None, env=None):
@@ -52,6 +55,38 @@ def test_the_queue_is_a_plain_whole_table_in_a_pipe(site):
     ]
     assert rows[0].split()[6:] == ["2", "4", "64", "25%", "-", "1:64", "n[0-1]"]
     assert "\x1b" not in shown.stdout
+
+
+def test_where_a_cluster_has_several_types_of_gpus_the_queue_names_them(tmp_path):
+    with open_door({"11": "root", "12": "nobody"}, auth="socket") as place:
+        (tmp_path / "site.toml").write_text(site_text(place.daemon))
+        view = place.latest.view
+        types = ("a100", "v100", "v100", "v100")
+        nodes = tuple(
+            msgspec.structs.replace(node, gpu_type=kind) for node, kind in zip(view.nodes, types, strict=True)
+        )
+        place.latest = msgspec.structs.replace(place.latest, view=msgspec.structs.replace(view, nodes=nodes))
+        head, *rows = ones("queue", site=tmp_path / "site.toml").stdout.splitlines()
+        told = json.loads(ones("queue", "--json", site=tmp_path / "site.toml").stdout)
+    at = head.split().index("GPUTYPE")
+    assert head.split()[at - 1] == "GPUS"
+    assert [row.split()[at] for row in rows] == ["a100:2,v100:2", "v100"]
+    assert told["gpu_types"] == ["a100", "v100"]
+    assert told["jobs"][0]["gpu_types"] == {"a100": 2, "v100": 2}
+
+
+def test_info_names_the_types_of_each_partition():
+    nodes = [
+        NodeRecord(name=name, states=("IDLE",), usable=True, gpus=4, gpu_type=kind, partitions=(partition,))
+        for name, kind, partition in (
+            ("n1", "a100", "new"),
+            ("n2", "v100", "old"),
+            ("n3", "t4", "old"),
+            ("n4", "", "x"),
+        )
+    ]
+    rows = partition_rows(Snapshot(0.0, (), tuple(nodes)), Site())
+    assert {row.partition: show_types(row.gpu_types) for row in rows} == {"new": "a100", "old": "t4:4,v100:4", "x": "-"}
 
 
 def test_the_queue_is_chosen_by_user_job_partition_and_column(site):

@@ -228,11 +228,32 @@ def test_a_node_without_gpus_is_seen_and_counts_none(place):
         (),
         Reader(None, True),
     )
+    assert told.gpu_types == ()
     assert (told.gpus, told.gpus_held, told.gpus_out) == (10, 8, 2)
     assert [(cell.name, [square.look for square in cell.squares]) for cell in told.nodes[4:]] == [
         ("cpu1", ["free"]),
         ("down1", ["out", "out"]),
     ]
+
+
+def mixed(place):
+    """The cluster now has two types of GPUs: job 11 is on one of each."""
+    view = place.latest.view
+    types = ("a100", "v100", "v100", "v100")
+    typed = [msgspec.structs.replace(node, gpu_type=kind) for node, kind in zip(view.nodes, types, strict=True)]
+    nodes = (*typed, NodeView("idle1", 4, True, "a100"))
+    place.latest = msgspec.structs.replace(place.latest, view=msgspec.structs.replace(view, nodes=nodes))
+
+
+def test_where_a_cluster_has_several_types_of_gpus_they_are_named(place):
+    cookie = get(place.daemon, link(place).removeprefix(place.daemon.url))[1]["Set-Cookie"].partition(";")[0]
+    assert "GPUTYPE" not in get(place.daemon, "/", cookie)[2]
+    mixed(place)
+    text = get(place.daemon, "/", cookie)[2]
+    assert "Held of each type: a100 <b>2 / 6</b>, v100 <b>6 / 6</b>." in text
+    assert "n0 (a100)" in text
+    assert '<td class="" data-is="GPUTYPE">a100:2,v100:2</td>' in text
+    assert '<td class="" data-is="GPUTYPE">v100</td>' in text
 
 
 def test_over_a_unix_socket_the_kernel_says_who_is_looking():
