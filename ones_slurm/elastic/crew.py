@@ -68,6 +68,11 @@ class Crew:
         return seat.team not in self._lenders
 
     @property
+    def refused(self) -> str:
+        """Why Slurm has not created the step that all began with."""
+        return next(iter(self._steps.values())).refused
+
+    @property
     def own_nodes(self) -> tuple[str, ...]:
         """The nodes of this allocation that belong to the world."""
         return tuple(dict.fromkeys(seat.node for seat in self.seats if self.is_local(seat)))

@@ -17,6 +17,7 @@ import msgspec
 from ones_slurm.elastic.runfolder import LEFT_CODE
 
 _TASK_ENDED = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): (.+?)\s*")
+_NOT_CREATED = re.compile(r"srun: error: Unable to (?:create step|confirm allocation) for job \d+: (.+?)\s*")
 _EXITED = re.compile(r"Exited with exit code (\d+)")
 # Ours: how long ranks have to notice that one of them is gone, and to end after a polite and a rude signal.
 NOTICE_S = 10.0
@@ -41,10 +42,12 @@ class Step(Protocol):
     """What the wrapper asks of a running generation.
 
     `direct`: signals reach the ranks from the start. An srun that is signalled before it has set up dies of it.
-    `cause` is the first rank, by time, that ended otherwise than it should.
+    `cause` is the first rank, by time, that ended otherwise than it should. `refused` is why Slurm has not created the
+    step, "" if it has.
     """
 
     cause: Cause | None
+    refused: str
     direct: bool
 
     def poll(self) -> int | None:
@@ -75,6 +78,7 @@ class SrunStep:
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         self.cause: Cause | None = None
+        self.refused = ""
         self.endings: list[Cause] = []
         self.patient = False
         self._noticed_s: float | None = None
@@ -110,7 +114,10 @@ class SrunStep:
     def _listen(self) -> None:
         assert self._srun.stderr is not None
         for raw in self._srun.stderr:
-            ended = _TASK_ENDED.fullmatch(raw.decode(errors="replace"))
+            line = raw.decode(errors="replace")
+            if (refused := _NOT_CREATED.fullmatch(line)) is not None:
+                self.refused = refused[1]
+            ended = _TASK_ENDED.fullmatch(line)
             if ended is not None:
                 self.endings += [Cause(task, ended[1], ended[3]) for task in _tasks(ended[2])]
                 last = self.endings[-1]
@@ -130,6 +137,7 @@ class LocalStep:
     """
 
     direct = True
+    refused = ""
 
     def __init__(
         self, command: Sequence[str], env: Mapping[str, str], ranks: int, *, foreign: bool, nodes: Sequence[str] = ()

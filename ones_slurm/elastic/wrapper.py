@@ -34,6 +34,9 @@ _TERM_WITHIN_S = 1.0
 _KILLED_WITHIN_S = 120.0
 # A second death may come before the first is made up for; a script that dies of itself always comes as far (ours).
 _MOST_DEATHS_ON_THE_SPOT = 2
+# A slurmctld that comes up believes that the last step still runs, until its nodes have told it otherwise; srun itself
+# asks again for busy nodes and not for memory (ours).
+_CREATED_WITHIN_S, _ASK_AGAIN_S = 60.0, 3.0
 _TERMINATED_CODE = 128 + signal.SIGTERM
 _MOST_NOTES = 16
 
@@ -72,6 +75,7 @@ class Wrapper:
         self._running: Generation | None = None
         self._declined: Declined | None = None
         self._notes: list[str] = []
+        self._asked_s: float | None = None
         self._furthest = 0
         self._deaths_on_the_spot = 0
         self._asked_to_save = False
@@ -146,6 +150,8 @@ class Wrapper:
         self._running, self._spoken, self._rescale, self._lapsed = generation, None, None, None
         self._say(Phase.STARTING, generation.number)
         self._began_s = time.time()
+        if self._asked_s is None:
+            self._asked_s = time.monotonic()
         step = self._start(generation)
         watch = _Leave(self._leave_timeout_s)
         while (code := step.poll()) is None:
@@ -169,7 +175,7 @@ class Wrapper:
             generation = self._look_at_crew(generation, step, word)
             spoke = spoke or (word is not None and word.generation == generation.number)
         if spoke:
-            self._spoken = word
+            self._spoken, self._asked_s = word, None
         runs = spoke or (self._script.foreign and step.direct)
         if self._phase == Phase.STARTING and runs:
             self._say(Phase.TRAINING)
@@ -310,15 +316,27 @@ class Wrapper:
                 "going on from the newest whole checkpoint"
             )
             return "nodes changed", self._alone(generation, nodes)
+        if (again := self._once_more(step, code, word)) is not None:
+            return again, self._alone(generation, nodes)
         cause = step.cause
-        if (killed := self._killed(cause, code)) and self._gets_on(word):
-            self._note(f"{killed}; going on from the newest whole checkpoint")
-            if cause is None:
-                self._allocation.end_steps()  # srun's tasks outlive it
-            return "ranks died" if cause is not None else "srun died", self._alone(generation, nodes)
         first = f"rank {cause.rank} on {cause.host} ended first: {cause.how}; " if cause else ""
         self._note(f"the step failed with exit code {code}: {first}see {_own_output()}")
         return "failed", code
+
+    def _once_more(self, step: Step, code: int, word: Word | None) -> str | None:
+        """Why the generation ended, if it was nobody's fault here and is worth another start."""
+        now_s = time.monotonic()
+        if step.refused and now_s - (self._asked_s or now_s) < _CREATED_WITHIN_S:
+            self._note(f"Slurm has not created the step ({step.refused}); it is asked again")
+            time.sleep(_ASK_AGAIN_S)
+            return "not created"
+        if not (killed := self._killed(step.cause, code)) or not self._gets_on(word):
+            return None
+        self._note(f"{killed}; going on from the newest whole checkpoint")
+        if step.cause is not None:
+            return "ranks died"
+        self._allocation.end_steps()  # srun's tasks outlive it
+        return "srun died"
 
     def _killed(self, cause: Cause | None, code: int) -> str:
         """Who was killed, which is not the script's fault; "" where nobody was."""

@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
+from ones_slurm.elastic import wrapper as wrapper_module
 from ones_slurm.elastic.launch import Generation, Script
 from ones_slurm.elastic.link import Link
 from ones_slurm.elastic.runfolder import LEFT_CODE, RunFolder, Word
-from ones_slurm.elastic.step import Cause, LocalStep
+from ones_slurm.elastic.step import Cause, LocalStep, SrunStep
 from ones_slurm.elastic.wrapper import Wrapper
 from ones_slurm.model.wire import Order, Phase, Progress, Sync
 
@@ -376,6 +377,7 @@ def killed(step: int, *, by: int = 0) -> type:
 
     class Killed:
         direct = True
+        refused = ""
         cause = None if by else Cause("0", "c1", "Killed")
 
         def __init__(self, folder: RunFolder, generation: Generation) -> None:
@@ -388,7 +390,7 @@ def killed(step: int, *, by: int = 0) -> type:
     return Killed
 
 
-def deaths(folder: RunFolder, daemon: Daemon, *steps: type) -> tuple[int, Rehearsal]:
+def deaths(folder: RunFolder, daemon: Daemon, *steps: Callable[..., object]) -> tuple[int, Rehearsal]:
     """The exit code of a run whose generations end like that, and then one that trains to the end."""
     rehearsal, left = Rehearsal(folder, daemon, ("follow", 0.3)), list(steps)
     local = rehearsal.start
@@ -417,3 +419,27 @@ def test_a_killed_srun_costs_no_job_and_its_tasks_are_ended_first(folder: RunFol
     assert code == 0
     assert rehearsal.held.steps_ended == 1
     assert [line.ended_why for line in folder.generations()] == ["srun died", "finished"]
+
+
+# As a slurmctld that has just come up has it, which does not know yet that the last step is over.
+NO_STEP = "srun: error: Unable to create step for job 6: Memory required by task is not available"
+
+
+def not_created(_folder: RunFolder, _generation: Generation) -> SrunStep:
+    return SrunStep(["sh", "-c", f"echo '{NO_STEP}' >&2; exit 1"], os.environ)
+
+
+def test_a_step_that_slurm_does_not_create_is_asked_for_again(
+    folder: RunFolder, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wrapper_module, "_ASK_AGAIN_S", 0.1)
+    code, _ = deaths(folder, daemon, not_created, not_created)
+    assert code == 0
+    assert [line.ended_why for line in folder.generations()] == ["not created", "not created", "finished"]
+
+
+def test_but_not_for_ever(folder: RunFolder, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wrapper_module, "_ASK_AGAIN_S", 0.1)
+    monkeypatch.setattr(wrapper_module, "_CREATED_WITHIN_S", 0.0)
+    code, _ = deaths(folder, daemon, not_created)
+    assert code == 1
