@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -124,7 +125,7 @@ def _told_use(
     measured = True
     if live:
         client = CommandClient()
-        used = client.used([job.job_id for job in jobs])
+        used = client.used(_to_ask_for([job.job_id for job in jobs]))
         measured = client.measures_use()
     elif dump is None:
         return ToldUse({}, why="a ledger does not keep them: ask where Slurm is, without --ledger")
@@ -137,6 +138,13 @@ def _told_use(
     wanted = {job.job_id for job in jobs}
     by_job = {job.job_id: usage(job, rows, used) for job in own if job.job_id in wanted}
     return ToldUse(by_job, measured)
+
+
+def _to_ask_for(job_ids: Sequence[str]) -> list[str]:
+    """Ids as sacct takes them: not a list of waiting tasks, and of more than a few one number for a whole array."""
+    few = len(job_ids) <= MOST_PAGES
+    numbers = (job_id if few and "[" not in job_id else re.split("[_+]", job_id)[0] for job_id in job_ids)
+    return list(dict.fromkeys(numbers))
 
 
 def _values(use: Usage) -> dict[str, Any]:

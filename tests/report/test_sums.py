@@ -101,6 +101,40 @@ def test_eff_tells_what_a_job_used_and_what_helps():
     assert (row["jobid"], row["moves"], len(row["advice"])) == ("9", 2, 1)
 
 
+USED = """JobID|State|Submit|Start|End|NodeList|NNodes|NCPUS|NTasks|AllocTRES|ReqMem|TotalCPU|MaxRSS|TRESUsageInTot
+5|COMPLETED|2026-11-30T10:00:00|2026-11-30T10:00:00|2026-11-30T11:00:00|c[1-2]|2|16||gres/gpu=8,node=2|64G|02:00:00||
+5.batch|COMPLETED|2026-11-30T10:00:00|2026-11-30T10:00:00|2026-11-30T11:00:00|c1|1|8|1|node=1||00:10.000|40M|mem=40M
+5.0|COMPLETED|2026-11-30T10:00:10|2026-11-30T10:00:10|2026-11-30T11:00:00|c[1-2]|2|16|2|node=2||01:59:50|4G|mem=8G
+"""
+
+
+def test_eff_tells_cpu_and_memory_of_a_file_that_has_them(tmp_path):
+    dump = tmp_path / "sacct.psv"
+    dump.write_text(USED)
+    page = run("eff", "5", "--from", dump).stdout
+    assert "CPU           02:00:00, 12.5% of 16:00:00 of core time" in page
+    assert "memory        at most 8.0 GiB in step 0, 12.5% of the 64.0 GiB asked for" in page
+    assert "with less (`--mem`)" in page
+    (row,) = json.loads(run("eff", "5", "--from", dump, "--json").stdout)["rows"]
+    assert row["use"] == {
+        "cpu_s": 7200.0,
+        "core_s": 57600,
+        "complete": True,
+        "held_s": 3600,
+        "memory_mib": 8192.0,
+        "asked_mib": 65536.0,
+        "step": "0",
+        "cpu_efficiency": 0.125,
+        "memory_efficiency": 0.125,
+    }
+
+
+def test_eff_says_where_cpu_and_memory_would_have_to_be_told(tmp_path):
+    assert "the file does not tell them: TotalCPU" in run("eff", "9", "--from", DUMP).stdout
+    assert run("report", "--from", DUMP, "--ledger", tmp_path / "kept", "-a").exit_code == 0
+    assert "a ledger does not keep them" in run("eff", "9", "--ledger", tmp_path / "kept").stdout
+
+
 def test_eff_of_no_job_is_exit_code_5_and_of_too_many_a_hint():
     assert run("eff", "999", "--from", DUMP).exit_code == 5
     assert run("eff").exit_code == 2
