@@ -36,6 +36,7 @@ class Ranks:
     """A step whose tasks end when the test says so."""
 
     direct = True
+    refused = ""
 
     def __init__(self) -> None:
         self.cause: Cause | None = None
@@ -179,3 +180,16 @@ def test_it_has_happened_when_rank_0_says_so_and_is_done_when_the_leavers_have_e
     made.poll()
     assert rescale.done
     assert made.seats == [Seat("0", "c1")]
+
+
+def test_an_srun_that_was_killed_is_neither_a_success_nor_a_leave() -> None:
+    made, ranks, _ = crew()
+    ranks.ends(3, "Exited with exit code 75")
+    ranks.code = -9
+    assert made.poll() == -9
+
+
+def test_why_slurm_did_not_create_the_first_step_is_passed_on() -> None:
+    made, ranks, _ = crew()
+    ranks.refused, ranks.code = "Memory required by task is not available", 1
+    assert (made.poll(), made.refused) == (1, "Memory required by task is not available")
