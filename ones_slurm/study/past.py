@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from ones_slurm.engine.journal import Journal
-from ones_slurm.model.cluster import ClusterView, JobView
+from ones_slurm.model.cluster import ClusterView, JobState, JobView
 from ones_slurm.model.wish import format_wish
 from ones_slurm.report.dump import read_dump
 from ones_slurm.report.ledger import Ledger
@@ -48,7 +48,11 @@ def rows_of_views(views: Iterable[ClusterView]) -> Iterator[AccountingRow]:
     open_rows: dict[str, AccountingRow] = {}
     for view in views:
         there = {job.job_id: job for job in view.jobs}
+        # While a job ends its nodes go one by one, as they are clean.
+        ending = {job.job_id for job in view.jobs if job.state is JobState.ENDING}
         for job_id, row in list(open_rows.items()):
+            if job_id in ending:
+                continue
             if job_id not in there:
                 yield _closed(open_rows.pop(job_id), "COMPLETED", view)
             elif there[job_id].submit_s > row.submit_s and there[job_id].start_s != row.start_s:
@@ -58,7 +62,7 @@ def rows_of_views(views: Iterable[ClusterView]) -> Iterator[AccountingRow]:
                 open_rows[job_id] = _row(there[job_id], submit_s=view.now_s, start_s=view.now_s)
         for job_id, job in there.items():
             known = open_rows.get(job_id)
-            if known is None or (job.nodes and not known.nodes):
+            if job_id not in ending and (known is None or (job.nodes and not known.nodes)):
                 open_rows[job_id] = _row(job, submit_s=job.submit_s, start_s=job.start_s if job.nodes else None)
     yield from open_rows.values()
 

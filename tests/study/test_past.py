@@ -1,5 +1,6 @@
 """What a journal saw, as accounting would have told it; and each kind of file is known for what it is."""
 
+import msgspec
 import pytest
 
 from ones_slurm.engine.journal import Journal
@@ -64,6 +65,12 @@ def test_who_begins_on_its_nodes_tells_when_a_job_was_gone():
     )
     assert first == [(10, 80, ("c1",), "COMPLETED")]
     assert second[0][0] == 80
+
+
+def test_nodes_that_are_cleaned_one_by_one_are_no_resize():
+    ending = msgspec.structs.replace(job(nodes=("c2",), start=30.0), state=JobState.ENDING)
+    (told,), _ = seen((40, (job(nodes=("c1", "c2"), start=30.0),)), (70, (ending,)), (75, ()))
+    assert told == [(30, 75, ("c1", "c2"), "COMPLETED")]
 
 
 def test_a_job_without_a_wish_stays_one_and_one_that_never_starts_is_no_run():

@@ -1,5 +1,8 @@
 """Constants evolved on a site's own past, and adopted only when they win on what was not seen."""
 
+import contextlib
+import sqlite3
+
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -115,3 +118,12 @@ def test_a_past_without_elastic_jobs_says_what_to_do(recorded):
     done = CliRunner().invoke(ones, ["sim", "tune", "--from", "sacct.txt"])
     assert done.exit_code == 2
     assert "--assume 2" in done.stderr
+
+
+def test_a_run_with_constants_replays_with_them_and_not_without(recorded):
+    policy = "psrpt alpha=4.0 grow_below=0.3 grow_below_cheap=0.3 shrink_gain=1.1"
+    called("sim", "run", "trace.csv", "-P", policy, "--whole-nodes", "--nodes", "4", "--journal", "with.sqlite")
+    assert "all of them the same" in called("sim", "replay", "with.sqlite")
+    with contextlib.closing(sqlite3.connect("with.sqlite")) as db, db:
+        db.execute("update runs set policy = 'psrpt'")
+    called("sim", "replay", "with.sqlite", code=1)
