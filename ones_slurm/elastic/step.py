@@ -47,8 +47,10 @@ class Step(Protocol):
     """
 
     cause: Cause | None
-    refused: str
     direct: bool
+
+    @property
+    def refused(self) -> str: ...
 
     def poll(self) -> int | None:
         """None while any rank runs, then the step's exit code. Ends a step whose ranks wait for one that is gone."""

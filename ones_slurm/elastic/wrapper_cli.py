@@ -14,6 +14,7 @@ from ones_slurm.elastic.allocation import Identity, NoAllocation, SlurmAllocatio
 from ones_slurm.elastic.companion import Base, Companion, start_step
 from ones_slurm.elastic.crew import Crew
 from ones_slurm.elastic.keeping import Keeper, has_torch
+from ones_slurm.elastic.kept_site import keep_site, read_site
 from ones_slurm.elastic.launch import (
     Generation,
     Script,
@@ -79,10 +80,13 @@ def main(  # noqa: PLR0917 - click passes them by name
             sys.exit(_lend(base, folder, ranks_per_node, load_site(site), command))
         if not command:
             raise UsageError("there is no COMMAND to train with", hint="ones-run -- python train.py")
+        job = identity(os.environ)
+        run_folder = RunFolder(folder or _default_folder(job))
         run = _Run(
+            job,
             script=Script(command=command, lr=lr),
-            site=load_site(site),
-            folder=folder,
+            site=read_site(run_folder, site),
+            folder=run_folder,
             batch=batch,
             checkpoint_every_s=checkpoint_every_s,
             ranks_per_node=ranks_per_node,
@@ -101,10 +105,11 @@ class _Run:
 
     def __init__(
         self,
+        job: Identity | None,
         *,
         script: Script,
         site: Site,
-        folder: pathlib.Path | None,
+        folder: RunFolder,
         batch: int | None,
         checkpoint_every_s: float,
         ranks_per_node: int | None,
@@ -113,9 +118,9 @@ class _Run:
         script.check()
         self._script, self._site, self._checkpoint_every_s = script, site, checkpoint_every_s
         self._signal = signal_of(site.launcher)
-        self._job: Identity | None = identity(os.environ)
+        self._job, self._site_file = job, site_file
         self._allocation = SlurmAllocation(self._job.job_id, os.environ) if self._job else NoAllocation()
-        self._folder = RunFolder(folder or _default_folder(self._job))
+        self._folder = folder
         self._batch, self._ranks_per_node = batch, ranks_per_node
         self._keeper: Keeper | None = None
         self._join = (
@@ -132,6 +137,7 @@ class _Run:
         if self._job is not None and (blocks := pipeline_file(self._allocation.comment(), self._job.submit_dir)):
             os.environ["ONES_PIPELINE"] = str(blocks)  # the ranks have this process's environment
         self._folder.prepare()
+        keep_site(self._folder, self._site_file)
         forget(self._folder)
         first = self._first()
         wrapper = Wrapper(

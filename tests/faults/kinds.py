@@ -65,17 +65,19 @@ class Faults:
         return "onesd"
 
     def _broken_site_file(self, fault: Fault) -> str:
-        """Written with an error and restarted, as after an edit in a hurry. Only onesd reads it meanwhile."""
+        """An edit in a hurry and a restart of onesd; jobs that start meanwhile read the file too."""
+        # A job in its first run has nothing to fall back on, and is refused with the reason: there shall be none.
+        self._ground.until(self._stream.all_have_begun, "every job has begun")
         place, good = self._ground.site_file, self._ground.site_file.read_text()
-        broken = place.with_name("broken.toml")
-        broken.write_text(good.replace("interval_s", "intervall_s", 1))
-        assert self._ground.end_daemon(signal.SIGTERM) == 0
-        said = self._ground.lab.run(
-            ["onesd", "--site", f"/etc/slurm/{broken.name}"], user="operator", host="head", check=False
-        )
-        assert said.returncode == 2, f"onesd took a broken site file: {said.returncode} {said.stderr}"
-        assert "interval_s" in said.stderr, said.stderr
-        time.sleep(fault.lasts_s)
+        place.write_text(good.replace("interval_s", "intervall_s", 1))
+        try:
+            assert self._ground.end_daemon(signal.SIGTERM) == 0
+            said = self._ground.lab.run(["onesd"], user="operator", host="head", check=False)
+            assert said.returncode == 2, f"onesd took a broken site file: {said.returncode} {said.stderr}"
+            assert "interval_s" in said.stderr, said.stderr
+            time.sleep(fault.lasts_s)
+        finally:
+            place.write_text(good)
         self._ground.start_daemon()
         return "onesd"
 

@@ -114,6 +114,11 @@ class Stream:
     def running(self) -> list[Training]:
         return [training for training in self.trainings if training.state == "RUNNING"]
 
+    def all_have_begun(self) -> bool:
+        """Whether each unfinished training has been in its run folder."""
+        self.look()
+        return all((self.folder / "runs" / one.name / "site.toml").exists() for one in self.unfinished())
+
     def feed(self) -> None:
         """Submits what is missing; not while Slurm does not answer."""
         while self.open and len(self.unfinished()) < self._most:
