@@ -1,13 +1,11 @@
 """submit and doctor on a real Slurm, as ordinary users type them."""
 
 import json
-import os
 import sys
 import time
 
 import pytest
-
-from ones_slurm.lab import Lab, LabSpec, packages
+from own_lab import own_lab
 
 pytestmark = pytest.mark.slurm
 
@@ -17,12 +15,8 @@ SCRIPT = "#!/bin/bash\n#SBATCH --gres=gpu:2\n#SBATCH --comment=charge:7\nsleep 6
 
 @pytest.fixture(scope="module")
 def lab():
-    if os.geteuid() != 0:
-        pytest.skip("a lab needs root")
-    if absent := packages.missing():
-        pytest.skip(f"a lab needs packages: {' '.join(absent)}")
     often = {"JobAcctGatherFrequency": "task=1"}
-    with Lab(LabSpec(name=f"cli-{os.getpid()}", nodes=2, gpus_per_node=2, slurm_conf=often)) as running:
+    with own_lab("cli", nodes=2, gpus_per_node=2, slurm_conf=often) as running:
         running.run(["bash", "-c", "cat > train.sh"], input=SCRIPT)
         yield running
 

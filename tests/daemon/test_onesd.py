@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import shlex
 import signal
 import sys
@@ -10,8 +9,7 @@ import time
 import uuid
 
 import pytest
-
-from ones_slurm.lab import Lab, LabSpec, packages
+from own_lab import own_lab
 
 pytestmark = pytest.mark.slurm
 
@@ -21,11 +19,7 @@ SLEEP = "#!/bin/bash\nsleep 600\n"
 
 @pytest.fixture(scope="module")
 def lab():
-    if os.geteuid() != 0:
-        pytest.skip("a lab needs root")
-    if absent := packages.missing():
-        pytest.skip(f"a lab needs packages: {' '.join(absent)}")
-    with Lab(LabSpec(name=f"onesd-{os.getpid()}", nodes=4, gpus_per_node=2)) as running:
+    with own_lab("onesd", nodes=4, gpus_per_node=2) as running:
         running.run(["bash", "-c", f"printf '{SLEEP}' > /home/user1/sleep.sh"])
         yield running
 

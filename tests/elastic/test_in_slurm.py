@@ -1,15 +1,15 @@
 """ones-run inside real allocations, without a daemon: the job keeps its size, and loses nothing when Slurm moves it."""
 
 import json
-import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from own_lab import own_lab
 
-from ones_slurm.lab import Lab, LabSpec, packages
+from ones_slurm.lab import Lab
 
 pytest.importorskip("torch")
 pytest.importorskip("mpi4py")
@@ -23,11 +23,7 @@ TRAIN = CHECKOUT / "sbatch_templates" / "train"
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    if os.geteuid() != 0:
-        pytest.skip("a lab needs root")
-    if absent := packages.missing():
-        pytest.skip(f"a lab needs packages: {' '.join(absent)}")
-    with Lab(LabSpec(name=f"elastic-{os.getpid()}", nodes=3, gpus_per_node=2)) as running:
+    with own_lab("elastic", nodes=3, gpus_per_node=2) as running:
         yield running
 
 

@@ -1,7 +1,6 @@
 """Generations in memory inside a real allocation: Slurm takes nodes away, and the processes that stay do not notice."""
 
 import json
-import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator
@@ -9,8 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from own_lab import own_lab
 
-from ones_slurm.lab import Lab, LabSpec, packages
+from ones_slurm.lab import Lab
 from ones_slurm.model.wire import Order
 
 from .conftest import TRAINING
@@ -26,11 +26,7 @@ DRIVER = pathlib.Path(__file__).resolve().with_name("scripted_run.py")
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    if os.geteuid() != 0:
-        pytest.skip("a lab needs root")
-    if absent := packages.missing():
-        pytest.skip(f"a lab needs packages: {' '.join(absent)}")
-    with Lab(LabSpec(name=f"live-{os.getpid()}", nodes=3, gpus_per_node=2)) as running:
+    with own_lab("live", nodes=3, gpus_per_node=2) as running:
         yield running
 
 

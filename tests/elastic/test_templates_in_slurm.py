@@ -2,15 +2,15 @@
 
 import importlib.util
 import json
-import os
 import pathlib
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+from own_lab import own_lab
 
-from ones_slurm.lab import Lab, LabSpec, packages
+from ones_slurm.lab import Lab
 
 pytest.importorskip("torch")
 pytest.importorskip("mpi4py")
@@ -43,11 +43,7 @@ _WITHIN_S = 500
 @pytest.fixture(scope="module")
 def jobs() -> Iterator[tuple[Lab, dict[str, str]]]:
     """The ids of all of them, submitted at once; each that can run has a node."""
-    if os.geteuid() != 0:
-        pytest.skip("a lab needs root")
-    if absent := packages.missing():
-        pytest.skip(f"a lab needs packages: {' '.join(absent)}")
-    with Lab(LabSpec(name=f"templates-{os.getpid()}", nodes=4, gpus_per_node=2)) as lab:
+    with own_lab("templates", nodes=4, gpus_per_node=2) as lab:
         env = {"ONES_HOME": str(CHECKOUT), "PYTHONPATH": str(CHECKOUT)}
         ids = {}
         for template in TEMPLATES:

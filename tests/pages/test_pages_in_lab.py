@@ -1,15 +1,13 @@
 """Both pages on a real Slurm that keeps jobs private, with a real onesd, and a browser inside of the cluster."""
 
 import functools
-import os
 import subprocess
 import sys
 import time
 
 import pytest
 from browser import open_browser
-
-from ones_slurm.lab import Lab, LabSpec, packages
+from own_lab import own_lab
 
 pytestmark = pytest.mark.slurm
 ONES, ONESD = [sys.executable, "-m", "ones_slurm.cli.main"], [sys.executable, "-m", "ones_slurm.daemon.main"]
@@ -18,13 +16,7 @@ JOBS = "[...document.querySelectorAll('#jobs tbody tr')].map(r => r.querySelecto
 
 @pytest.fixture(scope="module")
 def lab():
-    if os.geteuid() != 0:
-        pytest.skip("a lab needs root")
-    if absent := packages.missing():
-        pytest.skip(f"a lab needs packages: {' '.join(absent)}")
-    with Lab(
-        LabSpec(name=f"pages-{os.getpid()}", nodes=2, gpus_per_node=2, slurm_conf={"PrivateData": "jobs"})
-    ) as running:
+    with own_lab("pages", nodes=2, gpus_per_node=2, slurm_conf={"PrivateData": "jobs"}) as running:
         yield running
 
 

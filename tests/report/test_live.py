@@ -1,7 +1,6 @@
 """Jobs that are resized and requeued on a real Slurm: the report says what squeue showed meanwhile."""
 
 import json
-import os
 import threading
 import time
 from collections import Counter
@@ -9,11 +8,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from own_lab import own_lab
 
 from ones_slurm.engine.journal import Journal
 from ones_slurm.engine.memory import Memory
 from ones_slurm.engine.records import Run, Tick
-from ones_slurm.lab import Lab, LabSpec, packages
 from ones_slurm.model.plan import Plan
 from ones_slurm.model.settings import Site
 from ones_slurm.slurm.backoff import Backoff
@@ -30,11 +29,7 @@ REPORT = ["python", "-m", "ones_slurm.cli.main", "report"]
 
 @pytest.fixture(scope="module")
 def lab():
-    if os.geteuid() != 0:
-        pytest.skip("a lab needs root")
-    if absent := packages.missing():
-        pytest.skip(f"a lab needs packages: {' '.join(absent)}")
-    with Lab(LabSpec(name=f"report-{os.getpid()}", nodes=3, gpus_per_node=GPUS_PER_NODE)) as running:
+    with own_lab("report", nodes=3, gpus_per_node=GPUS_PER_NODE) as running:
         yield running
 
 

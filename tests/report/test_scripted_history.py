@@ -1,14 +1,12 @@
 """A scripted history on a real Slurm: the report's GPU-seconds are those that squeue showed, second by second."""
 
 import json
-import os
 import threading
 import time
 from collections import Counter
 
 import pytest
-
-from ones_slurm.lab import Lab, LabSpec, packages
+from own_lab import own_lab
 
 pytestmark = pytest.mark.slurm
 
@@ -19,13 +17,8 @@ REPORT = [*ONES, "report", "-a", "-S", "now-1hour"]
 
 @pytest.fixture(scope="module")
 def lab():
-    if os.geteuid() != 0:
-        pytest.skip("a lab needs root")
-    if absent := packages.missing():
-        pytest.skip(f"a lab needs packages: {' '.join(absent)}")
     preempting = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
-    spec = LabSpec(name=f"hist-{os.getpid()}", nodes=13, gpus_per_node=GPUS_PER_NODE, slurm_conf=preempting)
-    with Lab(spec) as running:
+    with own_lab("hist", nodes=13, gpus_per_node=GPUS_PER_NODE, slurm_conf=preempting) as running:
         running.run(["scontrol", "update", "PartitionName=other", "PriorityTier=10"], user="root", host="head")
         yield running
 
