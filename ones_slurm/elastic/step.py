@@ -18,9 +18,12 @@ from ones_slurm.elastic.runfolder import LEFT_CODE
 
 _TASK_ENDED = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): (.+?)\s*")
 _NOT_CREATED = re.compile(r"srun: error: Unable to (?:create step|confirm allocation) for job \d+: (.+?)\s*")
+_WAITS = re.compile(r"srun: (?:Job \d+ step|Step) creation (?:temporarily|still) disabled, retrying.*\s*")
 _EXITED = re.compile(r"Exited with exit code (\d+)")
 # Ours: how long ranks have to notice that one of them is gone, and to end after a polite and a rude signal.
 NOTICE_S = 10.0
+# How long srun may wait for an earlier step of the job to be over. Ours: beyond the time that slow nodes take for it.
+_CREATED_WITHIN_S = 120.0
 _END_S = 10.0
 
 
@@ -84,6 +87,7 @@ class SrunStep:
         self.endings: list[Cause] = []
         self.patient = False
         self._noticed_s: float | None = None
+        self._waits_since_s: float | None = None
         self._srun = subprocess.Popen(
             command, env=dict(env), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0
         )
@@ -93,6 +97,10 @@ class SrunStep:
     def poll(self) -> int | None:
         if self.cause is not None and self._noticed_s is None:
             self._noticed_s = time.monotonic()
+        waits_since_s = self._waits_since_s
+        if waits_since_s is not None and time.monotonic() - waits_since_s > _CREATED_WITHIN_S:
+            self.refused = "an earlier one is not over for Slurm"
+            return self.end()
         overdue = self._noticed_s is not None and time.monotonic() - self._noticed_s > NOTICE_S
         if self._srun.poll() is None and overdue and not self.patient:
             return self.end()
@@ -119,6 +127,10 @@ class SrunStep:
             line = raw.decode(errors="replace")
             if (refused := _NOT_CREATED.fullmatch(line)) is not None:
                 self.refused = refused[1]
+            if _WAITS.fullmatch(line) is not None:
+                self._waits_since_s = self._waits_since_s or time.monotonic()
+            elif line.startswith("srun: Step created"):
+                self._waits_since_s = None
             ended = _TASK_ENDED.fullmatch(line)
             if ended is not None:
                 self.endings += [Cause(task, ended[1], ended[3]) for task in _tasks(ended[2])]

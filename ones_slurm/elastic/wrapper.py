@@ -76,6 +76,7 @@ class Wrapper:
         self._declined: Declined | None = None
         self._notes: list[str] = []
         self._asked_s: float | None = None
+        self._has_run = False
         self._furthest = 0
         self._deaths_on_the_spot = 0
         self._asked_to_save = False
@@ -175,7 +176,7 @@ class Wrapper:
             generation = self._look_at_crew(generation, step, word)
             spoke = spoke or (word is not None and word.generation == generation.number)
         if spoke:
-            self._spoken, self._asked_s = word, None
+            self._spoken, self._asked_s, self._has_run = word, None, True
         runs = spoke or (self._script.foreign and step.direct)
         if self._phase == Phase.STARTING and runs:
             self._say(Phase.TRAINING)
@@ -291,7 +292,9 @@ class Wrapper:
         self._declined = declined
         self._note(f"order {declined.generation} is declined: {declined.reason}")
 
-    def _after(self, generation: Generation, step: Step, watch: "_Leave", code: int) -> tuple[str, Generation | int]:
+    def _after(  # noqa: PLR0911  (a list of rules, read from the top)
+        self, generation: Generation, step: Step, watch: "_Leave", code: int
+    ) -> tuple[str, Generation | int]:
         """Why a generation ended, and what follows."""
         word = self._folder.read_word()
         left = code == LEFT_CODE and word is not None and word.generation == generation.number and word.left
@@ -316,6 +319,8 @@ class Wrapper:
                 "going on from the newest whole checkpoint"
             )
             return "nodes changed", self._alone(generation, nodes)
+        if step.refused:
+            return "not created", self._not_created(generation, step, code)
         if (again := self._once_more(step, code, word)) is not None:
             return again, self._alone(generation, nodes)
         cause = step.cause
@@ -323,13 +328,22 @@ class Wrapper:
         self._note(f"the step failed with exit code {code}: {first}see {_own_output()}")
         return "failed", code
 
-    def _once_more(self, step: Step, code: int, word: Word | None) -> str | None:
-        """Why the generation ended, if it was nobody's fault here and is worth another start."""
-        now_s = time.monotonic()
-        if step.refused and now_s - (self._asked_s or now_s) < _CREATED_WITHIN_S:
-            self._note(f"Slurm has not created the step ({step.refused}); it is asked again")
+    def _not_created(self, generation: Generation, step: Step, code: int) -> Generation | int:
+        """Slurm has no step for us: it is asked again for a while. Then a job that has had one goes back into the
+        queue, for Slurm believes in a step that is no more; all others have asked for something impossible."""
+        told = f"Slurm has not created the step ({step.refused})"
+        if time.monotonic() - (self._asked_s or 0.0) < _CREATED_WITHIN_S:
+            self._note(f"{told}; it is asked again")
             time.sleep(_ASK_AGAIN_S)
-            return "not created"
+            return self._alone(generation, self._allocation.nodes())
+        if self._has_run:
+            self._note(f"{told}; going back into the queue")
+            return self._requeue()
+        self._note(f"{told}; see {_own_output()}")
+        return code
+
+    def _once_more(self, step: Step, code: int, word: Word | None) -> str | None:
+        """Why the generation ended, if somebody was killed and it is worth another start."""
         if not (killed := self._killed(step.cause, code)) or not self._gets_on(word):
             return None
         self._note(f"{killed}; going on from the newest whole checkpoint")

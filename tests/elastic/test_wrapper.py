@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ones_slurm.elastic import step as step_module
 from ones_slurm.elastic import wrapper as wrapper_module
 from ones_slurm.elastic.launch import Generation, Script
 from ones_slurm.elastic.link import Link
@@ -443,3 +444,32 @@ def test_but_not_for_ever(folder: RunFolder, daemon: Daemon, monkeypatch: pytest
     monkeypatch.setattr(wrapper_module, "_CREATED_WITHIN_S", 0.0)
     code, _ = deaths(folder, daemon, not_created)
     assert code == 1
+
+
+def test_a_job_that_gets_no_step_any_more_goes_back_into_the_queue(
+    folder: RunFolder, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slurmctld that was killed may believe for ever in a step that is no more, and srun would wait for its end."""
+    monkeypatch.setattr(step_module, "_CREATED_WITHIN_S", 0.0)
+    monkeypatch.setattr(wrapper_module, "_CREATED_WITHIN_S", 0.0)
+    waits = "srun: Job 1 step creation temporarily disabled, retrying (Requested nodes are busy)"
+    rehearsal = Rehearsal(folder, daemon, ("follow", 30))
+    local, started = rehearsal.start, []
+
+    def start(generation: Generation) -> object:
+        started.append(generation)
+        waiting = ["sh", "-c", f"echo '{waits}' >&2; exec sleep 60"]
+        return local(generation) if len(started) == 1 else SrunStep(waiting, os.environ)
+
+    def plan(sync: Sync) -> None:
+        if sync.phase == Phase.TRAINING:
+            daemon.order = order(1, go=False)
+        if sync.phase == Phase.LEFT:
+            daemon.order = order(1, go=True)
+
+    rehearsal.start, daemon.answer = start, plan  # type: ignore[assignment]
+    wrapper = rehearsal.wrapper()
+    once(lambda: bool(rehearsal.held.requeues), wrapper.on_term)
+    assert wrapper.run(Generation(number=0, nodes=("c1",), ranks_per_node=1, batch=64)) == 128 + signal.SIGTERM
+    assert len(rehearsal.held.requeues) == 1
+    assert [line.ended_why for line in folder.generations()] == ["shrink", "not created"]

@@ -36,6 +36,8 @@ COSTLY = ("kill worker", "kill srun", "kill ones-run", "cut node", "stop slurmd"
 # One interval, the step that was under way, and the save itself on an overloaded machine.
 MOST_LOST_S = CHECKPOINT_EVERY_S + 2.0
 FINISH_WITHIN_S = 600.0
+# Of a seed that once failed: all that were found so far came within the first round of all kinds.
+KEPT_COUNT = 25
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -194,7 +196,7 @@ def main() -> int:
     BUILD.mkdir(parents=True, exist_ok=True)
     # Those that failed once get a short run each, the rest of the time is for a new one.
     runs = [(seed, given.count) for seed in given.seed or []] or [
-        *((seed, 40) for seed in failed_seeds()),
+        *((seed, KEPT_COUNT) for seed in failed_seeds()),
         (int(time.time()), given.count),
     ]
     kinds = tuple(given.kinds.split(",")) if given.kinds else KINDS

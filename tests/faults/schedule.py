@@ -55,7 +55,7 @@ def schedule(
     rng = random.Random(f"faults {seed}")
     drawn = rng.sample(kinds, len(kinds))[:count]
     drawn += rng.choices(kinds, [WEIGHTS[kind] for kind in kinds], k=count - len(drawn))
-    faults = []
+    faults, rng = [], random.Random(f"times {seed}")
     for number, kind in enumerate(drawn):
         lasts_long = long and kind in LASTS_LONG and rng.random() < LONG_SHARE
         lasts_s, pause_s = rng.uniform(*(LONG_S if lasts_long else SHORT_S)), rng.uniform(0.5, 4.0)

@@ -28,6 +28,10 @@ def test_the_same_seed_gives_the_same_schedule_and_another_seed_another():
     assert schedule(7, 100) != schedule(8, 100)
 
 
+def test_a_shorter_schedule_is_the_beginning_of_a_longer_one():
+    assert schedule(7, 40) == schedule(7, 100)[:40]
+
+
 def test_a_schedule_has_each_kind_before_any_comes_again():
     assert {fault.kind for fault in schedule(7, len(KINDS))} == set(KINDS)
 
