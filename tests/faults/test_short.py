@@ -1,4 +1,4 @@
-"""The short form of `make faults`: every kind but those that wait for a moment of their own, on a small cluster."""
+"""The short form of `make faults`: all kinds but three, on a small cluster."""
 
 import os
 
@@ -9,8 +9,8 @@ from schedule import KINDS, schedule
 from ones_slurm.lab.packages import missing
 
 FAULTS = 20
-# These wait for a move, or kill a job that a person then submits anew.
-LEFT_OUT = ("kill onesd in a move", "kill slurmctld in a move")
+# What a killed slurmctld forgets may take minutes to mend (docs/faults.md), and a move may take its time to come.
+LEFT_OUT = ("kill onesd in a move", "kill slurmctld in a move", "kill slurmctld")
 
 
 @pytest.mark.slurm
