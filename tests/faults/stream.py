@@ -8,6 +8,8 @@ import time
 import msgspec
 from ground import Ground
 
+from ones_slurm.elastic.runfolder import RunFolder
+
 HERE = pathlib.Path(__file__).parent
 CHECKPOINT_EVERY_S = 5.0
 SAMPLES = (6_000, 16_000)
@@ -46,6 +48,11 @@ class Training:
     @property
     def over(self) -> bool:
         return self.state in ENDED
+
+    def finished(self) -> bool:
+        """Whether rank 0 has said so."""
+        word = RunFolder(self.folder / "runs" / self.name).read_word()
+        return word is not None and word.finished
 
     def steps(self) -> list[Step]:
         """All steps that were told, in the order in which they were."""

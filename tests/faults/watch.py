@@ -8,6 +8,8 @@ from stream import Stream, faults_of
 
 # Ours: the lab's own time-outs for a leave and a start (60 s each), a dead node's (30 s), and an overloaded machine.
 IDLE_S = 240.0
+# A job that is over and still runs for Slurm is not mended before this time.
+OVER_S = 60.0
 # After the last fault: what a node needs to come back, and a move to end.
 SETTLES_WITHIN_S = 180.0
 UNFINISHED = ("RUNNING", "PENDING", "RESIZING")
@@ -44,6 +46,9 @@ class Watch:
                 before, since_s = self._idle_since.get(training.name, (-1, now_s))
                 if steps != before:
                     self._idle_since[training.name] = (steps, now_s)
+                elif now_s - since_s > OVER_S and training.finished():
+                    self._mend(f"job {training.job_id}: over, and running for Slurm", "requeue", training.job_id)
+                    self._idle_since[training.name] = (steps, now_s)
                 elif now_s - since_s > IDLE_S and not self._said(f"{training.name} holds"):
                     self._violated(f"{training.name} holds its nodes and has not trained for {IDLE_S:g} s")
         self._look_for_held(now_s)
@@ -60,17 +65,20 @@ class Watch:
     def _mend_what_slurm_did(self) -> None:
         """As an administrator does when slurmctld was killed within seconds of starting a job: it has forgotten that,
         starts the job anew where it still runs, drains that node and holds the job. No co-scheduler has a part in it.
+        Nor has one when it has forgotten a job's end (`look`).
         """
         for line in self._ground.as_root("squeue", "-h", "-o", "%i %r", check=False).splitlines():
             job_id, _, reason = line.partition(" ")
             if reason == "launch failed requeued held":
-                self._ground.as_root("scontrol", "release", job_id, check=False)
-                self.mended.append(f"job {job_id}: {reason}")
+                self._mend(f"job {job_id}: {reason}", "release", job_id)
         for line in self._ground.as_root("sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %E", check=False).splitlines():
             node, _, reason = line.partition(" ")
             if reason == "Duplicate jobid":
-                self._ground.as_root("scontrol", "update", f"nodename={node}", "state=resume", check=False)
-                self.mended.append(f"node {node}: {reason}")
+                self._mend(f"node {node}: {reason}", "update", f"nodename={node}", "state=resume")
+
+    def _mend(self, what: str, *scontrol: str) -> None:
+        self._ground.as_root("scontrol", *scontrol, check=False)
+        self.mended.append(what)
 
     def end(self) -> None:
         """When every training is over: the logs, the nodes, the journal and the accounting."""
