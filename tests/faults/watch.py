@@ -34,6 +34,8 @@ class Watch:
         for training in self.stream.trainings:
             if training.state in ("COMPLETED", "PENDING"):
                 self._idle_since.pop(training.name, None)
+                if training.state == "COMPLETED":
+                    killed.discard(training.name)  # it was over before it was hit
             elif training.over:
                 if training.name in killed:
                     if self.stream.resubmit(training):
