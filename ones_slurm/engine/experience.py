@@ -2,6 +2,7 @@
 went, and what a move has really cost here. Without it a policy could only guess.
 """
 
+import contextlib
 import math
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ import msgspec
 from ones_slurm.engine.journal import Journal
 from ones_slurm.engine.records import Known
 from ones_slurm.model.cluster import ClusterView, JobState, JobView, Past, Speed
+from ones_slurm.model.errors import Failed
 from ones_slurm.model.plan import Action, Outcome
 from ones_slurm.model.settings import PolicyChoice
 from ones_slurm.model.sockets import Cluster, Event, Finished
@@ -65,7 +67,8 @@ class Experienced:
         events = self._cluster.wait(until_s)
         for event in events:
             if isinstance(event, Finished) and event.job_id in self._known:
-                self._end(event.job_id, event.progress)
+                with contextlib.suppress(Failed):  # the disk is full: tried again at the next look
+                    self._end(event.job_id, event.progress)
             self._moved = self._moved or isinstance(event, Outcome)
         return events
 

@@ -11,6 +11,7 @@ from ones_slurm.engine.memory import Decision, Memory
 from ones_slurm.engine.records import Run, Tick
 from ones_slurm.engine.replay import replay
 from ones_slurm.model.cluster import Move, Past, Speed
+from ones_slurm.model.errors import Failed
 from ones_slurm.model.plan import Outcome, Requeue, Status
 from ones_slurm.model.settings import PolicyChoice
 from ones_slurm.model.sockets import Changed, Finished
@@ -186,3 +187,19 @@ def test_ended_jobs_are_written_once_and_a_replay_sees_them(journal):
     assert replay(journal, lambda _: Ones()) == (3, None)
     journal.prune(2000.0)
     assert journal._db.execute("select count(*) from pasts").fetchone() == (0,)
+
+
+def test_a_full_disk_when_a_job_finishes_ends_nothing_and_the_job_is_kept_at_the_next_look(journal, monkeypatch):
+    cluster = Experienced(Told(), journal)
+    looks(cluster, training(64, 128.0), training(6400, 128.0))
+    finished = Finished("a", Progress(samples=9000))
+    cluster._cluster.events = [finished]
+
+    def full(*_):
+        raise Failed("database or disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journal, "end_of", full)
+        assert cluster.wait(0.0) == [finished]
+    cluster._cluster.seen = view()
+    assert [one.user for one in cluster.observe().past] == ["u"]
