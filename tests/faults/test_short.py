@@ -10,7 +10,7 @@ from ones_slurm.lab.packages import missing
 
 FAULTS = 20
 # What a killed slurmctld forgets may take minutes to mend (docs/faults.md), and a move may take its time to come.
-# The disk of a full journal is filled for longer than these faults last.
+# The journal's full disk is the long form's, until that has seen more of them.
 LEFT_OUT = ("kill onesd in a move", "kill slurmctld in a move", "kill slurmctld", "disk full for the journal")
 
 
