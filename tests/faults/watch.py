@@ -12,7 +12,7 @@ IDLE_S = 240.0
 OVER_S = 60.0
 # After the last fault: what a node needs to come back, and a move to end.
 SETTLES_WITHIN_S = 180.0
-UNFINISHED = ("RUNNING", "PENDING", "RESIZING")
+UNFINISHED = ("RUNNING", "PENDING")
 
 
 class Watch:
