@@ -18,11 +18,11 @@ class Boundary:
         self._kept = [buffer.detach().clone() for buffer in self._buffers]
         self._chance = chance.snapshot()
 
-    @torch.no_grad()
     def mark(self) -> None:
         """A step is whole."""
         if self._kept:
-            torch._foreach_copy_(self._kept, self._buffers)
+            with torch.no_grad():
+                torch._foreach_copy_(self._kept, self._buffers)
         self._chance = chance.snapshot()
 
     @torch.no_grad()

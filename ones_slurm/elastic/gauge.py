@@ -4,11 +4,11 @@ One step in `EVERY` is measured, by hooks that see each parameter's gradient whe
 others' have not been added. Nothing is computed differently for it, so a measured training is the same to the bit.
 """
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from ones_slurm.elastic.noise import NoiseScale, Thinning
 from ones_slurm.elastic.sampler import Share
@@ -31,6 +31,8 @@ class Gauge:
         noisy = rank == 0 and self._parameters and not any(hasattr(p, "to_local") for p in self._parameters)
         self._thin = Thinning(self._parameters) if noisy else None
         self._watch = _CudaWatch() if device.type == "cuda" else _Watch()
+        self._hooks: list[RemovableHandle] = []
+        self._pieces: dict[int, torch.Tensor] = {}
         self._steps = 0
         self._own = 0
         self._before: tuple[torch.Tensor, int] | None = None
@@ -45,31 +47,30 @@ class Gauge:
             self._settle_time()
             self._watch.start(share.own)
 
-    @contextlib.contextmanager
-    def backward(self, share: Share, *, held: bool) -> Iterator[None]:
-        """Around a backward pass. `held`: of the passes of a step, only the last one exchanges gradients."""
+    def before_backward(self, share: Share, *, held: bool) -> None:
+        """A backward pass begins. `held`: of the passes of a step, only the last one exchanges gradients."""
         self._own += share.own
-        local = held or self._own == share.own
-        hooked = share.last and self._due and self._ranks > 1
-        pieces: dict[int, torch.Tensor] = {}
-        handles = []
-        if hooked:
-            thin = self._thin if local else None
-            for at, parameter in enumerate(self._parameters):
-                hook = self._hook(at, thin, pieces)
-                handles.append(parameter.register_post_accumulate_grad_hook(hook))  # type: ignore[no-untyped-call]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-        if share.last:
-            if self._thin is not None and hooked and local and self._own:
-                self._against_whole(pieces, share)
-            elif self._thin is not None and self._ranks == 1:
-                self._against_last(share)
-            self._own = 0
-            self._steps += 1
+        if self._ranks > 1 and share.last and self._due:
+            measured = held or self._own == share.own
+            self._watch_gradients(self._thin if measured and self._own else None)
+
+    def after_backward(self, share: Share) -> None:
+        """It is done, and all gradients are there, or queued on the GPU."""
+        if not share.last:
+            return
+        if self._thin is not None and self._ranks == 1:
+            self._against_last(share)
+        elif self._hooks:
+            self.let_go()
+            self._against_whole(share)
+        self._own = 0
+        self._steps += 1
+
+    def let_go(self) -> None:
+        """Also of a pass that failed."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
 
     def settle(self) -> None:
         """Takes in what was measured. Late, so that no GPU is waited for in the midst of its work."""
@@ -83,21 +84,28 @@ class Gauge:
     def _due(self) -> bool:
         return self._steps % EVERY == _FIRST
 
-    def _hook(self, at: int, thin: Thinning | None, pieces: dict[int, torch.Tensor]) -> Callable[[torch.Tensor], None]:
+    def _watch_gradients(self, thin: Thinning | None) -> None:
+        """Hooks see each gradient before it is exchanged, and keep of it what `thin` leaves over."""
+        self._pieces = {}
+        for at, parameter in enumerate(self._parameters):
+            seen = self._hook(at, thin)
+            self._hooks.append(parameter.register_post_accumulate_grad_hook(seen))  # type: ignore[no-untyped-call]
+
+    def _hook(self, at: int, thin: Thinning | None) -> Callable[[torch.Tensor], None]:
         def seen(_: torch.Tensor) -> None:
             if thin is not None:
-                pieces[at] = thin.of(at)
+                self._pieces[at] = thin.of(at)
             self._watch.lap()
 
         return seen
 
-    def _against_whole(self, pieces: dict[int, torch.Tensor], share: Share) -> None:
-        assert self._thin is not None
-        if self._own < share.batch and len(pieces) == len(self._parameters):
+    def _against_whole(self, share: Share) -> None:
+        pieces, thin = self._pieces, self._thin
+        if thin is not None and self._own < share.batch and len(pieces) == len(self._parameters):
             self.settle()
             mine = torch.cat([pieces[at] for at in range(len(self._parameters))])
             mine *= share.batch / (self._own * self._ranks)  # undoes the weight in the mean over ranks
-            whole = self._thin.whole()
+            whole = thin.whole()
             self._pending = (torch.stack([mine.dot(mine), whole.dot(whole)]), self._own, share.batch)
 
     def _against_last(self, share: Share) -> None:

@@ -76,6 +76,7 @@ class Job:
         self._weights: tuple[int, ...] = ()
         self._proposed: tuple[int, ...] | None = None
         self._net: Net | None = None
+        self._queues = world.device.type == "cuda"  # asked once: it takes 20 µs, and a rank keeps its device
         self._quiet = contextlib.ExitStack()
         self._void: RuntimeError | None = None
         self._pending = "go"
@@ -257,8 +258,10 @@ class Job:
             weighted = self._scaler.scale(weighted)
         if self._void is None:
             try:
-                with self._gauge.backward(share, held=self._net is not None and self._net.parallel):
-                    weighted.backward()  # type: ignore[no-untyped-call]
+                held = self._net is not None and self._net.parallel
+                self._gauge.before_backward(share, held=held)
+                weighted.backward()  # type: ignore[no-untyped-call]
+                self._gauge.after_backward(share)
                 if share.last:
                     self._await_gradients()
             except RuntimeError as error:
@@ -275,7 +278,7 @@ class Job:
         """On a GPU a collective has only been queued when `backward` returns, and one that is aborted leaves rubbish
         that the optimizer would take for gradients: so they are waited for, and doubted when the world broke meanwhile.
         """
-        if self._live is not None and self.world.size > 1 and self.device.type == "cuda":
+        if self._queues and self._live is not None and self.world.size > 1:
             torch.cuda.current_stream().synchronize()
             if self._live.broken:
                 raise RuntimeError("NCCL: the world broke before the gradients were there")
@@ -293,6 +296,7 @@ class Job:
         """The step that failed is undone, and the next world entered."""
         assert self._live is not None
         self._quiet.close()
+        self._gauge.let_go()
         self._optimizer.zero_grad()
         if self._boundary is not None:
             self._boundary.go_back()

@@ -10,7 +10,6 @@ sequence of sizes, for the loader's position is part of that state. Needs the ex
 # ruff: noqa: ARG002 - the hooks' arguments are Lightning's
 
 import collections
-import contextlib
 import os
 import pathlib
 from collections.abc import Iterator
@@ -46,7 +45,6 @@ class ElasticCallback(Callback):
         self._gauge: Gauge | None = None
         self._noise = NoiseScale()
         self._shares: collections.deque[Share] = collections.deque()
-        self._watching = contextlib.ExitStack()
         self._position = 0
         self._chances: list[bytes] = []
 
@@ -130,11 +128,12 @@ class ElasticCallback(Callback):
         if weight != 1.0:
             loss.register_hook(lambda gradient: gradient * weight)  # type: ignore[no-untyped-call]
         if self._gauge is not None:
-            self._watching.enter_context(self._gauge.backward(share, held=False))
+            self._gauge.before_backward(share, held=False)
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The gradients are there."""
-        self._watching.close()
+        if self._gauge is not None:
+            self._gauge.after_backward(self._shares[0])
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -33,7 +33,7 @@ class Net(nn.Module):
         self._parallel.clear()
         if world.size > 1:
             ids = [world.device] if world.device.type == "cuda" else None
-            sync = {"init_sync": False} if known and _MAY_SKIP_SYNC else {}
+            sync: dict[str, Any] = {"init_sync": False} if known and _MAY_SKIP_SYNC else {}
             self._parallel.append(DistributedDataParallel(self.module, device_ids=ids, **sync, **self._options))
 
     def leave(self) -> None:

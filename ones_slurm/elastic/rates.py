@@ -26,19 +26,25 @@ class Ramp(msgspec.Struct, frozen=True):
 
     def after(self, samples: int) -> "Ramp":
         """The ramp after `samples` more."""
-        return msgspec.structs.replace(self, done=min(self.done + samples, self.length))
+        if self.done == self.length:
+            return self
+        return Ramp(self.start, self.end, min(self.done + samples, self.length), self.length)
 
     def towards(self, end: float, length: int) -> "Ramp":
         """A new ramp from where this one stands; this very one if that is where it leads already."""
         return self if end == self.end else Ramp(self.factor, end, 0, max(length, 1))
 
 
-@contextlib.contextmanager
-def scaled(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
+def scaled(optimizer: torch.optim.Optimizer, factor: float) -> contextlib.AbstractContextManager[None]:
     """Within the block the optimizer's rates are `factor` times the script's; any scheduler sees its own numbers."""
-    if factor == 1.0:
-        yield
-        return
+    return _AS_THEY_ARE if factor == 1.0 else _scaled(optimizer, factor)
+
+
+_AS_THEY_ARE = contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _scaled(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
     own = [group["lr"] for group in optimizer.param_groups]
     for group, rate in zip(optimizer.param_groups, own, strict=True):
         group["lr"] = rate * factor

@@ -80,11 +80,13 @@ def test_a_rank_finds_it_by_its_own_part_of_a_batch_however_large_that_is() -> N
     for at in range(0, len(data), 32):
         mine, theirs = data[at : at + 8], data[at + 8 : at + 32]
         model.zero_grad()
-        with gauge.backward(Share([], own=8, batch=32, position=0), held=True):
-            (model(mine).mean() * 8 * 2 / 32).backward()
-            # What DistributedDataParallel does when a gradient is there: the mean of both ranks' takes its place.
-            for parameter, part in ((model.left, theirs[:, :10]), (model.right, theirs[:, 10:])):
-                parameter.grad = (parameter.grad + part.mean(0) * 24 * 2 / 32) / 2
+        share = Share([], own=8, batch=32, position=0)
+        gauge.before_backward(share, held=True)
+        (model(mine).mean() * 8 * 2 / 32).backward()
+        # What DistributedDataParallel does when a gradient is there: the mean of both ranks' takes its place.
+        for parameter, part in ((model.left, theirs[:, :10]), (model.right, theirs[:, 10:])):
+            parameter.grad = (parameter.grad + part.mean(0) * 24 * 2 / 32) / 2
+        gauge.after_backward(share)
     gauge.settle()
     assert gauge.noise.count == 60
     assert gauge.noise.sqr == pytest.approx(SQR, rel=0.3)
