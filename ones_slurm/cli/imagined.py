@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from ones_slurm.study.setting import Setting
 
 
+# For commands that imagine a past.
+assume_option = click.option(
+    "--assume",
+    type=click.FloatRange(1),
+    default=1.0,
+    show_default=True,
+    help="take long whole-node jobs as elastic, up to so many times their size; 1: only those with a wish",
+)
+
+
 def cluster_options(function: Callable[..., None]) -> Callable[..., None]:
     """The options that describe the imagined cluster, in the order of the help."""
     for option in reversed(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ones_slurm.cli.bar import progress
 
 if TYPE_CHECKING:
     from ones_slurm.engine.journal import Journal
@@ -85,18 +86,15 @@ def _comparison(
 
 @contextmanager
 def _bar() -> Iterator[Callable[[str, int, int], None] | None]:
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with progress() as shown:
+        if shown is None:
+            yield None
+            return
         tasks = {}
 
         def told(policy: str, over: int, all_jobs: int) -> None:
             if policy not in tasks:
-                tasks[policy] = progress.add_task(f"simulating {policy}", total=all_jobs)
-            progress.update(tasks[policy], completed=over)
+                tasks[policy] = shown.add_task(f"simulating {policy}", total=all_jobs)
+            shown.update(tasks[policy], completed=over)
 
         yield told

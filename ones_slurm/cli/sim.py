@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ones_slurm.cli.imagined import cluster_options, setting_of
+from ones_slurm.cli.bar import bar
+from ones_slurm.cli.imagined import assume_option, cluster_options, setting_of
 from ones_slurm.cli.sim_tune import command as tune
 
 if TYPE_CHECKING:
@@ -151,13 +151,7 @@ def replay(journal: Path) -> None:
     "--from", "dump", type=click.Path(path_type=Path), required=True, help="output of `sacct -D -P -X -a` or --json"
 )
 @_policies
-@click.option(
-    "--assume",
-    type=click.FloatRange(1),
-    default=1.0,
-    show_default=True,
-    help="take long whole-node jobs as elastic, up to so many times their size; 1: only those with a wish",
-)
+@assume_option
 @click.option("--site", "its_site", type=click.Path(), help="the site file of the dump  [default: that of ones --site]")
 @click.option("--interval", type=click.FloatRange(1), help="seconds between decisions  [default: the site's]")
 @_json
@@ -187,7 +181,7 @@ def whatif(
     chosen = policies or ("slurm", settings.policy.full_name)
     results = []
     for policy in dict.fromkeys(chosen):
-        with _bar(policy, len(month.work)) as told:
+        with bar(policy, len(month.work)) as told:
             results.append(simulate_jobs(month.work, policy, setting, month.nodes, told=told))
     notes = _notes(month, unreadable=read.unreadable)
     _show(results, title=f"What if: {dump.name}", as_json=as_json, html=html, notes=notes)
@@ -231,21 +225,8 @@ def _rows(trace: Path, setting: Setting, *, keep_going: bool) -> list[Row]:
 def _simulated(rows: Sequence[Row], policy: str, setting: Setting, **more: Any) -> Result:
     from ones_slurm.study.setting import simulate
 
-    with _bar(policy, len(rows)) as told:
+    with bar(policy, len(rows)) as told:
         return simulate(rows, policy, setting, told=told, **more)
-
-
-@contextmanager
-def _bar(policy: str, jobs: int) -> Iterator[Callable[[int], None] | None]:
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(policy, total=jobs)
-        yield lambda over: progress.update(task, completed=over)
 
 
 def _axis(part: str) -> tuple[str, list[float]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from ones_slurm.cli.bar import bar
+from ones_slurm.cli.imagined import assume_option
 
 if TYPE_CHECKING:
     from ones_slurm.model.settings import Site
@@ -28,13 +29,7 @@ VERSION = 1
     help="a journal of onesd, a ledger of ones report, or output of `sacct -D -P -X -a`",
 )
 @click.option("--site", "its_site", type=click.Path(), help="the site file  [default: that of ones --site]")
-@click.option(
-    "--assume",
-    type=click.FloatRange(1),
-    default=1.0,
-    show_default=True,
-    help="take long whole-node jobs as elastic, up to so many times their size; 1: only those with a wish",
-)
+@assume_option
 @click.option("--generations", type=click.IntRange(1), default=5, show_default=True, help="how long to search")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="write the piece there")
@@ -67,7 +62,7 @@ def command(
     settings = load_site(its_site or site)
     past = read_past(source)
     month = read_month(past.rows, settings, now_s=past.last_s, assume=assume)
-    with _bar(generations) as told:
+    with bar("generations", generations) as told:
         tuned = tune(
             month.work,
             month.nodes,
@@ -107,16 +102,3 @@ def _notes(month: Month, past: Past, settings: Site, tuned: Tuned) -> Iterator[s
         yield f"That is no clear win (at least {100 * CLEARLY:g} %): the present constants stay."
     if past.unreadable:
         yield f"{past.unreadable} lines are no rows of sacct."
-
-
-@contextmanager
-def _bar(generations: int) -> Iterator[Callable[[int], None] | None]:
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("generations", total=generations)
-        yield lambda over: progress.update(task, completed=over)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from ones_slurm.cli.bar import progress
 
 if TYPE_CHECKING:
     from ones_slurm.sim.rows import BadRow
@@ -112,15 +113,12 @@ def _collect(bad: list[BadRow]) -> Callable[[BadRow], None]:
 
 @contextmanager
 def _bar(file: Path) -> Iterator[Callable[[int], None] | None]:
-    if not sys.stderr.isatty() or not file.is_file():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"reading {file.name}", total=file.stat().st_size)
-        yield lambda count: progress.advance(task, count)
+    with progress() if file.is_file() else nullcontext() as shown:
+        if shown is None:
+            yield None
+            return
+        task = shown.add_task(f"reading {file.name}", total=file.stat().st_size)
+        yield lambda count: shown.advance(task, count)
 
 
 def _shares(mix: str) -> dict[str, float]:

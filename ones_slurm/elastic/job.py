@@ -76,7 +76,6 @@ class Job:
         self._weights: tuple[int, ...] = ()
         self._proposed: tuple[int, ...] | None = None
         self._net: Net | None = None
-        self._queues = world.device.type == "cuda"  # asked once: it takes 20 µs, and a rank keeps its device
         self._quiet = contextlib.ExitStack()
         self._void: RuntimeError | None = None
         self._pending = "go"
@@ -278,7 +277,7 @@ class Job:
         """On a GPU a collective has only been queued when `backward` returns, and one that is aborted leaves rubbish
         that the optimizer would take for gradients: so they are waited for, and doubted when the world broke meanwhile.
         """
-        if self._queues and self._live is not None and self.world.size > 1:
+        if self._live is not None and self.world.size > 1 and self.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
             if self._live.broken:
                 raise RuntimeError("NCCL: the world broke before the gradients were there")

@@ -8,7 +8,7 @@ from ones_slurm.report.figures import JobFigures, Totals, gpu_hours, job_figures
 from ones_slurm.report.groups import Group
 from ones_slurm.report.losses import Losses, losses
 from ones_slurm.report.segments import JobHistory, Segment
-from ones_slurm.report.shown import show, show_duration, show_hours, show_time
+from ones_slurm.report.shown import show, show_count, show_duration, show_hours, show_time
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -69,19 +69,15 @@ def job_line(job: JobHistory, figures: JobFigures) -> str:
 def totals_line(total: Totals) -> str:
     """One line on all of them."""
     mean = "" if total.mean_completion_s is None else f" in {show_duration(total.mean_completion_s)} on average"
-    parts = [f"{_count(total.jobs, 'job')}, {total.finished} finished{mean}", *_sums(total)]
+    parts = [f"{show_count(total.jobs, 'job')}, {total.finished} finished{mean}", *_sums(total)]
     return f"TOTAL  {', '.join(parts)}"
 
 
 def _sums(figures: JobFigures | Totals) -> Sequence[str]:
     sums = [
         f"waited {show_duration(figures.wait_s)}",
-        _count(figures.moves, "move"),
+        show_count(figures.moves, "move"),
         f"{show_hours(gpu_hours(figures.gpu_s))} GPU-hours",
         f"restarts cost {show_hours(gpu_hours(figures.restart_gpu_s))} GPU-hours",
     ]
-    return [*sums, _count(figures.interruptions, "interruption")] if figures.interruptions else sums
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return [*sums, show_count(figures.interruptions, "interruption")] if figures.interruptions else sums

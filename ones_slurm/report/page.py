@@ -17,7 +17,7 @@ from ones_slurm.report.losses import losses, total_losses
 from ones_slurm.report.page_data import Comparison, Course, Timeline, summary, timeline_of
 from ones_slurm.report.page_templates import printable, source, templates
 from ones_slurm.report.segments import JobHistory, Segment
-from ones_slurm.report.shown import show_time
+from ones_slurm.report.shown import show_count, show_time
 
 _TEMPLATES = templates("ones_slurm.report")
 
@@ -50,8 +50,9 @@ def report_page(
         title=f"What happened on {site}",
         subtitle=(
             f"{show_time(math.floor(really.begin_s))} to {show_time(math.ceil(really.end_s))}: "
-            f"{_count(len(jobs), 'job')} of {_count(len(users), 'user')} on {_count(len(here), 'node')} with "
-            f"{_count(sum(here.values()), 'GPU')}. Made {show_time(int(now_s))}; times are local."
+            f"{show_count(len(jobs), 'job')} of {show_count(len(users), 'user')} on "
+            f"{show_count(len(here), 'node')} with {show_count(sum(here.values()), 'GPU')}. "
+            f"Made {show_time(int(now_s))}; times are local."
         ),
         style=Markup(source(_TEMPLATES, "style.css") + source(_TEMPLATES, "report.css")),  # our own files
         tiles=tables.tiles(figures, summary(really, sum(here.values())), lost),
@@ -96,7 +97,3 @@ def _why_moved(jobs: Sequence[JobHistory]) -> dict[tuple[str, float], str]:
 def _ending(segment: Segment) -> str:
     move = f"; {segment.move}: {segment.reason}" if segment.move and segment.reason else ""
     return printable(f"{move}; {'goes on' if segment.open else segment.ended_by}")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

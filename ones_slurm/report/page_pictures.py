@@ -12,7 +12,7 @@ from ones_slurm.report.losses import CAUSES, Losses
 from ones_slurm.report.page_data import Course, Held, Timeline, TimelineJob, lanes
 from ones_slurm.report.page_templates import printable
 from ones_slurm.report.segments import JobHistory
-from ones_slurm.report.shown import show_hours, show_time
+from ones_slurm.report.shown import show_count, show_hours, show_time
 
 # Ours: a page with more pictures is not read.
 MOST_TRAININGS = 12
@@ -48,7 +48,7 @@ def gantt(timeline: Timeline, nodes: Mapping[str, int], x: plots.Axis, why: Mapp
 def _says(job: TimelineJob, held: Held) -> str:
     batch = f", batch {held.batch}" if held.batch else ""
     times = f"{show_time(int(held.from_s))} to {show_time(int(held.until_s))}"
-    size = f"{_count(held.total_gpus, 'GPU')} on {_count(len(held.gpus), 'node')}"
+    size = f"{show_count(held.total_gpus, 'GPU')} on {show_count(len(held.gpus), 'node')}"
     return printable(f"job {job.job_id}, {job.label}: {size}{batch}, {times}")
 
 
@@ -162,7 +162,3 @@ def _training(job: JobHistory, course: Course | None) -> dict[str, Any]:
         line = plots.Line(points=losses, colour=colour, name="loss")
         loss = plots.lines_picture([line], x, y, says=f"loss of job {job.job_id}", height_px=110, legend=False)
     return {"title": f"Job {job.job_id}, {job.segments[0].name} of {job.user}", "batch": batch, "loss": loss}
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

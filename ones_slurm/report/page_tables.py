@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from ones_slurm.report.column import Column
-from ones_slurm.report.figures import JobFigures, gpu_hours, job_figures, totals
-from ones_slurm.report.lines import Line
+from ones_slurm.report.figures import JobFigures, gpu_hours, totals
+from ones_slurm.report.lines import lines_of
 from ones_slurm.report.losses import Losses
 from ones_slurm.report.page_data import Comparison, Summary, summary
 from ones_slurm.report.segment_columns import COLUMNS
@@ -103,9 +103,7 @@ def segments(jobs: Sequence[JobHistory]) -> dict[str, Any]:
     for job in _largest(jobs):
         if len(rows) >= MOST_SEGMENTS:
             break
-        figures = job_figures(job)
-        lines = (Line(job, figures, number, segment) for number, segment in enumerate(job.segments, 1))
-        rows += [[(column, column.show(column.value(line))) for column in columns] for line in lines]
+        rows += [[(column, column.show(column.value(line))) for column in columns] for line in lines_of(job)]
     return {"columns": columns, "rows": rows[:MOST_SEGMENTS]}
 
 

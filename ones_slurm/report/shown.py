@@ -41,6 +41,11 @@ def show(value: object) -> str:
     return "-" if value is None or value == "" else str(value)
 
 
+def show_count(number: int, what: str) -> str:
+    """With what is counted: `1 move`, `3 moves`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def show_types(gpus: Mapping[str, int]) -> str:
     """The types of some GPUs: `a100`, or `a100:2,v100:4` where there are several; `-` for none that is known."""
     if len(gpus) == 1:

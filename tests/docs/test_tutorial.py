@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from fences import ROOT, Block, blocks_of, pattern, squeezed
-
-from ones_slurm.lab import packages
+from own_lab import need_lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 
@@ -68,8 +67,7 @@ class Terminals:
 
 @pytest.fixture
 def terminals(tmp_path: Path) -> Iterator[Terminals]:
-    if os.geteuid() != 0 or packages.missing():
-        pytest.skip("needs root and the lab's packages (ones lab packages)")
+    need_lab()
     pytest.importorskip("sklearn")
     both = Terminals(tmp_path)
     try:

@@ -9,10 +9,10 @@ import time
 
 import msgspec
 import pytest
+from own_lab import need_lab
 from told import PAUSE_S, SCRIPT
 
 from ones_slurm.lab import Lab, LabSpec
-from ones_slurm.lab.packages import missing
 from ones_slurm.lab.site_file import site_file
 
 # Ours: how much slower than two idle cores a machine may be that still shall pass.
@@ -90,8 +90,7 @@ class Site:
 def site(request):
     """A lab of four nodes with one GPU each, if the module's SHAPE says nothing else; the policy is the module's
     POLICY, else one whose moves are foretold."""
-    if os.geteuid() != 0 or missing():
-        pytest.skip("needs root and the lab's packages (ones lab packages)")
+    need_lab()
     pytest.importorskip("torch")
     shape = {"nodes": 4, "gpus_per_node": 1} | getattr(request.module, "SHAPE", {})
     spec = LabSpec(name=f"end-to-end-{os.getpid()}", **shape)

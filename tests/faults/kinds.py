@@ -36,9 +36,6 @@ class Faults:
             "kill onesd in a move": lambda f: self._await_move() and self._kill_onesd(f),
             "second onesd": self._second_onesd,
             "broken site file": self._broken_site_file,
-            "kill worker": self._kill_worker,
-            "kill ones-run": self._kill_ones_run,
-            "kill srun": self._kill_srun,
             "kill slurmctld in a move": lambda f: self._await_move() and self._kill_service("slurmctld", f),
             "cut node": self._cut,
             "flapping node": self._flap,
@@ -50,6 +47,8 @@ class Faults:
         verb, _, what = kind.partition(" ")
         if verb == "stop":
             return self._stop(what, fault)
+        if what in ("worker", "ones-run", "srun"):
+            return self._kill_one(what, fault)
         return self._kill_service(what, fault)
 
     def _kill_onesd(self, fault: Fault) -> str:
@@ -123,15 +122,6 @@ class Faults:
         time.sleep(fault.lasts_s)
         self._ground.signal(process, signal.SIGCONT)
         return name
-
-    def _kill_worker(self, fault: Fault) -> str | None:
-        return self._kill_one("worker", fault)
-
-    def _kill_ones_run(self, fault: Fault) -> str | None:
-        return self._kill_one("ones-run", fault)
-
-    def _kill_srun(self, fault: Fault) -> str | None:
-        return self._kill_one("srun", fault)
 
     def _kill_one(self, what: str, fault: Fault) -> str | None:
         found = self._of_a_training(what, fault)
@@ -221,10 +211,8 @@ def is_a(what: str, process: Process) -> bool:
 
 def has_trained(training: Training) -> bool:
     """Whether its present run has done something new, and said so: before, a death is its script's own fault."""
-    from ones_slurm.elastic.runfolder import RunFolder
-
     with contextlib.suppress(OSError):
-        word = RunFolder(training.folder / "runs" / training.name).read_word()
+        word = training.word()
         return word is not None and word.generation >= 0 and word.progress.step > word.first_step + 5
     return False
 

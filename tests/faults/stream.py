@@ -8,7 +8,7 @@ import time
 import msgspec
 from ground import Ground
 
-from ones_slurm.elastic.runfolder import RunFolder
+from ones_slurm.elastic.runfolder import RunFolder, Word
 
 HERE = pathlib.Path(__file__).parent
 CHECKPOINT_EVERY_S = 5.0
@@ -49,9 +49,13 @@ class Training:
     def over(self) -> bool:
         return self.state in ENDED
 
+    def word(self) -> Word | None:
+        """What rank 0 said last."""
+        return RunFolder(self.folder / "runs" / self.name).read_word()
+
     def finished(self) -> bool:
         """Whether rank 0 has said so."""
-        word = RunFolder(self.folder / "runs" / self.name).read_word()
+        word = self.word()
         return word is not None and word.finished
 
     def steps(self) -> list[Step]:

@@ -10,12 +10,17 @@ import pytest
 from ones_slurm.lab import Lab, LabSpec, packages
 
 
-@contextlib.contextmanager
-def own_lab(name: str, **shape: Any) -> Iterator[Lab]:
-    """Up within the block and gone after it; where there can be none the story is skipped. `shape` as for `LabSpec`."""
+def need_lab() -> None:
+    """Skips the story where there can be no lab."""
     if os.geteuid() != 0:
         pytest.skip("a lab needs root")
     if absent := packages.missing():
         pytest.skip(f"a lab needs packages: {' '.join(absent)}")
+
+
+@contextlib.contextmanager
+def own_lab(name: str, **shape: Any) -> Iterator[Lab]:
+    """Up within the block and gone after it; where there can be none the story is skipped. `shape` as for `LabSpec`."""
+    need_lab()
     with Lab(LabSpec(name=f"{name}-{os.getpid()}", **shape)) as running:
         yield running

@@ -1,14 +1,14 @@
 """The plugins inside a real slurmctld: what users see, and that nobody suffers when one of them is broken."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from own_lab import need_lab
 
-from ones_slurm.lab import Lab, LabSpec, packages
+from ones_slurm.lab import Lab, LabSpec
 
 pytestmark = pytest.mark.slurm
 
@@ -19,8 +19,7 @@ SENDING = FOLDER.joinpath("ones_submit.lua").read_text().replace("partition = ni
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A cluster with all three, as `make install` lays them out; elastic jobs go to the partition `other`."""
-    if os.geteuid() != 0 or packages.missing():
-        pytest.skip("needs root and the lab's packages (ones lab packages)")
+    need_lab()
     if shutil.which("cc") is None or not Path("/usr/include/slurm/spank.h").exists():
         pytest.skip("the SPANK plugin needs a C compiler and slurm/spank.h: apt-get install gcc libc6-dev libslurm-dev")
     built = tmp_path_factory.mktemp("spank")

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from click.testing import CliRunner
+from own_lab import need_lab
 
 from ones_slurm.cli.main import ones
 from ones_slurm.engine.journal import Journal
 from ones_slurm.engine.packing import decode_plan
-from ones_slurm.lab import Lab, LabSpec, packages
+from ones_slurm.lab import Lab, LabSpec
 from ones_slurm.lab.site_file import site_file
 
 pytestmark = pytest.mark.slurm
@@ -25,10 +26,7 @@ OVER = {"COMPLETED", "CANCELLED", "FAILED"}
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    if os.geteuid() != 0:
-        pytest.skip("a lab needs root")
-    if absent := packages.missing():
-        pytest.skip(f"a lab needs packages: {' '.join(absent)}")
+    need_lab()
     spec = LabSpec(name=f"whatif-{os.getpid()}", nodes=3, gpus_per_node=2)
     often = site_file(spec).replace("interval_s = 3.0", "interval_s = 1.0") + '\n[policy]\nname = "psrpt"\n'
     with Lab(msgspec.structs.replace(spec, etc_slurm={"ones.toml": often})) as running:
